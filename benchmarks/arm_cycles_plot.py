@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import explain, panels, plain, save
+from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
 
 BARS = {"model": "model: bound, loads apart", "predicted": "predicted from the kernel", "gcc": "gcc", "clang": "clang"}
 GROUP = 0.8

@@ -38,7 +38,7 @@ from bitsynth.bench.low_bit import codes_of, exact_sums, layer_of
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Refuted
-from bitsynth.host.sets import sets_of
+from bitsynth.host.placement import sets_of
 from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.layers.layer import Layer

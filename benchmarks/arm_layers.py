@@ -27,7 +27,7 @@ from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
-from bitsynth.host.sets import sets_of
+from bitsynth.host.placement import sets_of
 from bitsynth.layers.layer import Layer
 from bitsynth.layers.schedule import LayerSchedule
 

@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 
 from bitsynth import Conv2d, Requantize, Thresholds
 from bitsynth.bench.setting import Basis
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load

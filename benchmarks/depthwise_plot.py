@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.bars import times_faster
-from bitsynth.bench.plots.panels import explain, panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save, times_faster
 
 
 def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:

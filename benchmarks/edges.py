@@ -23,7 +23,7 @@ from bitsynth.bench.forms import EPILOGUES, LayerForm
 from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.resnet18 import ResNetLayer
 from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.errors import ToolError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load

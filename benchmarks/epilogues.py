@@ -25,7 +25,7 @@ from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 

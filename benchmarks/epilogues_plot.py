@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import explain, panels, plain, save
+from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
 
 _BETWEEN = re.compile(r"(,| to|signed|bipolar|ternary|[a-z]+\d+(?= residual)) ")
 """Where a form's name may be broken."""

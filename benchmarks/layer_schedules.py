@@ -24,7 +24,7 @@ from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.sampling import time_calls
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.planning import default_schedule

@@ -15,7 +15,7 @@ from bitsynth.bench.setting import Basis
 from bitsynth.cli import INTERRUPTED
 from bitsynth.cli.files import require_writable
 from bitsynth.errors import BitsynthError, ToolError
-from bitsynth.host.sets import sets_of
+from bitsynth.host.placement import sets_of
 
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))

@@ -22,7 +22,7 @@ import schedule_steps_plot
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.planning import default_of

@@ -19,7 +19,7 @@ from table2 import cold, schedule_seconds
 from bitsynth.bench.low_bit import checked
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d

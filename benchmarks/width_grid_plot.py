@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import explain, panels, plain, save
+from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:

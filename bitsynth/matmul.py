@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import encoder_files
 from bitsynth.errors import SpecError
-from bitsynth.host.placement import cpu_here
-from bitsynth.host.sets import widest
+from bitsynth.host.placement import cpu_here, widest
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bitsynth.bench.baselines.operands import convolve
 from bitsynth.bench.forms import SUMS, LayerForm
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.subject import LocalSubject, TimedSubject
+from bitsynth.bench.sampling import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule

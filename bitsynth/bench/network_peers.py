@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
+from emx_onnx_cgen.compiler import Compiler, CompilerOptions
+from numpy.typing import NDArray
 
+from bitsynth import toolchain
+from bitsynth.bench.baselines.onnxruntime_baseline import session, start
+from bitsynth.errors import ToolError
+from bitsynth.graph.read import tflite
 from bitsynth.graph.read.file import load_for_peers
 from bitsynth.graph.read.inputs import fix_inputs, with_shapes
 from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.isa.load import load
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
+from bitsynth.run.runner import Runner, runner_for
 
 Bound = Callable[[Any], Callable[[], object]]
 """A function that returns a call of a model."""
@@ -48,9 +58,9 @@ def bound(
         yield from _bound_litert(data, inputs, net.program.threads, left_out, progress)
         return
     packages: dict[str, Bound] = {}
-    for package, load in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
+    for package, bind in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
         try:
-            packages[package] = load(net, inputs)
+            packages[package] = bind(net, inputs)
         except ImportError as why:
             left_out[package] = f"{why}; {INSTALL}"
     for what, file in models(model, net, inputs, left_out):
@@ -66,13 +76,13 @@ def _bound_litert(
     data: bytes, inputs: Mapping[str, Tensor], threads: int, left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and call of LiteRT, on the file as it is, with its default kernels and without XNNPACK."""
-    from bitsynth.bench import litert_network
+    # XXX
 
-    for kernels, name in litert_network.KERNELS.items():
+    for kernels, name in KERNELS.items():
         contender = f"{LITERT}, {name}"
         progress(f"starting {contender}")
         try:
-            yield contender, litert_network.bound(data, inputs, threads, kernels)
+            yield contender, bind_litert(data, inputs, threads, kernels)
         except ImportError as why:
             left_out[LITERT] = f"{why}; {INSTALL}"
             return
@@ -81,18 +91,18 @@ def _bound_litert(
 
 
 def _onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
-    from bitsynth.bench import onnxruntime_network
+    # XXX
 
-    return lambda file: onnxruntime_network.bound(file, inputs, net.program.threads)
+    return lambda file: bind_onnxruntime(file, inputs, net.program.threads)
 
 
 def _emx(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
-    from bitsynth.bench import emx_network
+    # XXX
 
     edges = [net.graph.edges[name] for name in net.graph.outputs]
     outputs = [np.empty(edge.shape, numpy_type(edge.dtype)) for edge in edges]
     given = [inputs[name] for name in net.graph.inputs]
-    return lambda file: emx_network.bound(file, net.program.isa, given, outputs)
+    return lambda file: bind_emx(file, net.program.isa, given, outputs)
 
 
 def models(
@@ -125,3 +135,63 @@ def models(
 def _first_line(why: Exception) -> str:
     """Return the first line of an exception's message, at most 200 characters."""
     return str(why).strip().split("\n")[0][:200]
+
+
+_NAME = "model"
+_FLAGS = ("-O3", "-w", "-lm")
+"""Its C has warnings that ours must not have."""
+
+
+def bind_emx(model: Any, isa: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Callable[[], object]:
+    """Return a call that runs the model, which reads `inputs` and writes `outputs`, on one thread."""
+    text, weights = Compiler(CompilerOptions(model_name=_NAME)).compile_with_weight_data(model)
+    runner = runner_for(load(isa), toolchain.compile_for(load(isa), {"model.c": text}, flags=_FLAGS))
+    if weights:
+        _load(runner, weights)
+    given = [np.ascontiguousarray(x) for x in (*inputs, *outputs)]
+    return runner.bind(_NAME, *given)
+
+
+def _load(runner: Runner, weights: bytes) -> None:
+    """Have it read its larger weights, from a file; ToolError if it does not take them."""
+    with NamedTemporaryFile(suffix=".bin") as file:
+        file.write(weights)
+        file.flush()
+        if not runner.call(f"{_NAME}_load", np.frombuffer(os.fsencode(file.name) + b"\0", np.uint8), bits=32) & 1:
+            raise ToolError("the C of emx-onnx-cgen does not load its weights")
+
+
+KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES": "without XNNPACK"}
+"""What contenders are called, by the name of the resolver of their kernels."""
+
+
+def bind_litert(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels: str) -> Callable[[], object]:
+    """Return a call that runs the file of these bytes on `inputs`."""
+    from ai_edge_litert import interpreter as package
+
+    running = package.Interpreter(
+        model_content=data,
+        num_threads=threads,
+        experimental_op_resolver_type=getattr(package.OpResolverType, kernels),
+    )
+    names = tflite.tensor_names(data)
+    for given in running.get_input_details():
+        if tuple(given["shape"]) != (shape := inputs[names[given["index"]]].shape):
+            running.resize_tensor_input(given["index"], shape)
+    running.allocate_tensors()
+    for given in running.get_input_details():
+        running.set_tensor(given["index"], inputs[names[given["index"]]].astype(given["dtype"]))
+    call: Callable[[], object] = running.invoke
+    return call
+
+
+def bind_onnxruntime(model: Any, inputs: Mapping[str, NDArray[Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs the model on `inputs`."""
+    start(threads)
+    running = session(model, threads)
+    binding = running.io_binding()
+    for name, x in inputs.items():
+        binding.bind_cpu_input(name, np.ascontiguousarray(x))
+    for output in running.get_outputs():
+        binding.bind_output(output.name)
+    return lambda: running.run_with_iobinding(binding)

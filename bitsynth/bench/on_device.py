@@ -10,7 +10,7 @@ from bitsynth.bench.layers import LayersReport, rows
 from bitsynth.bench.low_bit import codes_of, layer_of
 from bitsynth.bench.own_float import NAME
 from bitsynth.bench.resnet18 import LAYERS
-from bitsynth.bench.subject import Subject
+from bitsynth.bench.sampling import Subject
 from bitsynth.device import Device, Measured
 
 

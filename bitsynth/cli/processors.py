@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bitsynth.cli import output
 from bitsynth.host.facts import here
-from bitsynth.host.placement import cpu_here
-from bitsynth.host.sets import widest
+from bitsynth.host.placement import cpu_here, widest
 from bitsynth.isa.load import load_table
 
 

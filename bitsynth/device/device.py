@@ -20,12 +20,11 @@ from bitsynth.device.job import Sampling, Work
 from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.network import NetworkAnswer
 from bitsynth.device.program import Program, Target, compile_program
-from bitsynth.device.session import ANSWER_SECONDS, Session
-from bitsynth.device.ssh import MAX_BYTES, CommandResult, Ssh, TimedOut
+from bitsynth.device.ssh import ANSWER_SECONDS, MAX_BYTES, CommandResult, Session, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import SCRIPT, Facts
-from bitsynth.host.sets import best
+from bitsynth.host.placement import best
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load, names
 from bitsynth.layers import Conv2d

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.device.measured import parse
-from bitsynth.device.session import Session
-from bitsynth.device.ssh import MAX_BYTES
+from bitsynth.device.ssh import MAX_BYTES, Session
 from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.lines import block, indented
-from bitsynth.emit.render import render
+from bitsynth.emit.render import block, indented, render
 from bitsynth.emit.statements import Rename, Scope, constant_arrays, load_constants, names_of_row
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bitsynth.emit.lines import block
 from bitsynth.emit.plain import Body, InputValues, evaluate
 from bitsynth.emit.plain_terms import CDomain, Term
+from bitsynth.emit.render import block
 from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Bits, trunc
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.lines import array, block, indented, lay_out
+from bitsynth.emit.render import array, block, indented, lay_out
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load

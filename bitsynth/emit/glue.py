@@ -21,8 +21,7 @@ from bitsynth.emit.layer import (
     require_name,
     stored_ctype,
 )
-from bitsynth.emit.lines import lay_out
-from bitsynth.emit.render import render
+from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked

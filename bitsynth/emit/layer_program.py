@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from bitsynth.emit import elementwise, plain
-from bitsynth.emit.lines import lay_out
-from bitsynth.emit.render import render
+from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.inputs import SideText
-from bitsynth.emit.lines import block, declared
 from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.programs import Programs
+from bitsynth.emit.render import block, declared
 from bitsynth.emit.statements import Scope
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
 from bitsynth.kernel.inputs import Input

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bitsynth.emit.elementwise import PARAMETERS, opening
-from bitsynth.emit.lines import block, indented
 from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term, carrier, ctype
+from bitsynth.emit.render import block, indented
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane
 from bitsynth.isa.bits import Bits, total, trunc

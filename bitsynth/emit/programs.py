@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from bitsynth.emit.flushes import Flushes
-from bitsynth.emit.lines import declared
-from bitsynth.emit.ordered import OrderedSteps
-from bitsynth.emit.overwriting import early_values, in_place
-from bitsynth.emit.places import InputPlaces
+from bitsynth.emit.inputs import InputPlaces
+from bitsynth.emit.ordered import OrderedSteps, early_values, in_place
+from bitsynth.emit.render import declared
 from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bitsynth.emit.lines import block
+from bitsynth.emit.render import block
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.errors import SpecError
 from bitsynth.host import features
-from bitsynth.host.placement import cpu_here, runs_natively
-from bitsynth.host.sets import native_sets, sets_of, widest
+from bitsynth.host.placement import cpu_here, native_sets, runs_natively, sets_of, widest
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load, load_table
 from bitsynth.kernel.straight_line import needs

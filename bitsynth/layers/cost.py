@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from bitsynth.emit.packing import packing
-from bitsynth.emit.tables import takes_tables
+from bitsynth.emit.packing import packing, takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.host.sets import widest
+from bitsynth.host.placement import widest
 from bitsynth.isa.load import Isa, load, load_table, run_by
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import depthwise

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bitsynth.emit.layer import LayerText, require_name
-from bitsynth.emit.processors import ProcessorsText
+from bitsynth.emit.layer import LayerText, ProcessorsText, require_name
 from bitsynth.errors import SpecError
-from bitsynth.host.sets import best, widest
+from bitsynth.host.placement import best, widest
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load_table, names
 from bitsynth.layers.conv import Conv2d

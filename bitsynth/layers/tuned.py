@@ -12,8 +12,7 @@ import msgspec
 from bitsynth import paths
 from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
 from bitsynth.files import locked, read_file, replace_file, set_aside, unwritable
-from bitsynth.host.placement import runs_natively
-from bitsynth.host.sets import sets_of
+from bitsynth.host.placement import runs_natively, sets_of
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel

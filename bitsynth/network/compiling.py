@@ -11,7 +11,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import read
-from bitsynth.host.sets import widest
+from bitsynth.host.placement import widest
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.def_use import NetworkTarget

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.quantizer_claims import MeasuredErrors, ProvedErrors, QuantizerClaims, add_claims
 from bitsynth.graph.read import file, read
-from bitsynth.host.placement import runs_natively
-from bitsynth.host.sets import widest
+from bitsynth.host.placement import runs_natively, widest
 from bitsynth.isa.load import load
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.network.compiling import network_of

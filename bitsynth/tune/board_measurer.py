@@ -9,8 +9,7 @@ from bitsynth.device import Device, LayerTimes
 from bitsynth.device.device import RunFailed
 from bitsynth.device.job import Sampling, Work
 from bitsynth.device.program import Program, compile_program
-from bitsynth.device.session import ANSWER_SECONDS
-from bitsynth.device.ssh import TimedOut
+from bitsynth.device.ssh import ANSWER_SECONDS, TimedOut
 from bitsynth.errors import NoKernel, SpecError, ToolError
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.processes.tool import deadline

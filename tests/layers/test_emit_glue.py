@@ -14,10 +14,10 @@ from support.layer_cases import QUIET
 
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main
-from bitsynth.cli.glue_text import parse_glue
+from bitsynth.cli.commands.emit_glue import parse_glue
 from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
-from bitsynth.emit.lines import WIDTH
+from bitsynth.emit.render import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from bitsynth.bench import layers, low_bit, own_float
-from bitsynth.bench.subject import LocalSubject
+from bitsynth.bench.sampling import LocalSubject
 from bitsynth.cli import main
 from bitsynth.device import program
 from bitsynth.errors import Refuted
 from bitsynth.host import placement
-from bitsynth.host.sets import native_sets
+from bitsynth.host.placement import native_sets
 
 pytestmark = pytest.mark.toolchains
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bitsynth.emit.kernel import expands_bytes
-from bitsynth.emit.tables import takes_tables
+from bitsynth.emit.packing import takes_tables
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, pack_words
 from bitsynth.layers.schedule import LayerSchedule

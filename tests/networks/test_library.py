@@ -13,7 +13,7 @@ from support.cmake_builds import commands, with_cmake
 from support.network_programs import by_hand, golden_of
 
 from bitsynth import SpecError, Thresholds, toolchain
-from bitsynth.emit.lines import WIDTH
+from bitsynth.emit.render import WIDTH
 from bitsynth.files import MARK, write_texts
 from bitsynth.host import placement
 from bitsynth.host.features import arch

@@ -9,7 +9,7 @@ from support.fusion_cases import Small
 from support.onnx_files import QONNX, model, node
 
 from bitsynth.cli import output
-from bitsynth.cli.reports.plain_reasons import plain_reasons
+from bitsynth.cli.reports.network_cells import plain_reasons
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.compiling import network_of
 from bitsynth.network.declines import Declines, Stage

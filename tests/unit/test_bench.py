@@ -10,10 +10,10 @@ import pytest
 from support.case_selection import quick
 
 from bitsynth import paths
-from bitsynth.bench import cached, loops, timing
+from bitsynth.bench import kernels, loops, timing
 from bitsynth.bench.kernels import COUNT_MODEL, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis
-from bitsynth.bench.statistics import Summary, rank_correlation
+from bitsynth.bench.timing import Summary, rank_correlation
 from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
@@ -47,18 +47,18 @@ def test_rank_correlation():
 
 @pytest.mark.parametrize("act_bits", quick([1], of=[1, "*"]))
 def test_every_kernel_is_found(act_bits):
-    kernels = cached.kernels("avx2", () if act_bits == "*" else {act_bits}).kernels
+    found = kernels.cached_kernels("avx2", () if act_bits == "*" else {act_bits}).kernels
     files = {p.name for p in (paths.shipped_kernels() / "avx2").glob(f"**/bs_mm_a{act_bits}u_*.json")}
-    assert {f"{k.name}.json" for k, _ in kernels} == files
-    assert len({k.source for k, _ in kernels}) == len(kernels)
-    some = cached.kernels("avx2", {1, 2}, {3}).kernels
+    assert {f"{k.name}.json" for k, _ in found} == files
+    assert len({k.source for k, _ in found}) == len(found)
+    some = kernels.cached_kernels("avx2", {1, 2}, {3}).kernels
     assert {(k.spec.act.bits, k.spec.wgt.bits) for k, _ in some} == {(1, 3), (2, 3)}
 
 
 def test_no_kernel_is_found():
     command = "bitsynth synth --isa avx2 --act-bits 7 --w-bits 1"
     with pytest.raises(SpecError, match=rf"no cached kernel A7W\* for avx2; `{command}` makes one"):
-        cached.kernels("avx2", {7})
+        kernels.cached_kernels("avx2", {7})
 
 
 def test_variants_and_broken_files(user):
@@ -66,7 +66,7 @@ def test_variants_and_broken_files(user):
     shipped = next((paths.shipped_kernels() / "avx2").glob("bs_mm_a1u_w1b_*.json"))
     shutil.copy(shipped, user / "avx2" / "bs_mm_a2u_w1b_s32_avx2_9x8x32.json")
     (user / "avx2" / "exact-zen5" / "bs_mm_oddly.json").write_text("{}")
-    answer = cached.kernels("avx2", {2}, {1})
+    answer = kernels.cached_kernels("avx2", {2}, {1})
     assert {k.spec.act.bits for k, _ in answer.kernels} == {2}
     assert len(answer.problems) == 2
     assert all(str(user) in str(p) for p in answer.problems)
@@ -101,7 +101,7 @@ def test_baseline_loop():
 
 @NATIVE
 def test_kernel_loop():
-    kernel, _ = cached.kernels("avx2", {1}, {1}).kernels[0]
+    kernel, _ = kernels.cached_kernels("avx2", {1}, {1}).kernels[0]
     loop = loops.kernel_loop(kernel)
     assert loop.operand_bytes <= int(loops.L1_SHARE * loops.l1_bytes())
     assert loop.k == 576

@@ -16,9 +16,8 @@ from bitsynth.bench.forms import FORMS, LayerForm
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows
 from bitsynth.bench.low_bit import in_form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.statistics import Summary
-from bitsynth.bench.subject import LocalSubject
+from bitsynth.bench.sampling import LocalSubject, sample_calls
+from bitsynth.bench.timing import Summary
 from bitsynth.cli.reports import layer_times
 from bitsynth.errors import Refuted
 

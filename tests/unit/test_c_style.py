@@ -13,7 +13,7 @@ from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record, spec
 
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.lines import WIDTH, lay_out
+from bitsynth.emit.render import WIDTH, lay_out
 from bitsynth.files import write_texts
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds, processors
 from bitsynth.network import processors as network_processors

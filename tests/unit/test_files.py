@@ -15,7 +15,8 @@ from support.case_selection import quick
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import main, weights
+from bitsynth.cli import main
+from bitsynth.cli.commands import emit_layer
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, locked, marked, replace_file, reserve_folder, write_texts
 from bitsynth.isa import architecture, toml
@@ -36,7 +37,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [MATMUL.read, toml.read, architecture.read, weights.read, lambda path: list(tuned.read(path))]
+READERS = [MATMUL.read, toml.read, architecture.read, emit_layer.read, lambda path: list(tuned.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 
@@ -82,7 +83,7 @@ def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "w.npz", weight=np.zeros(10_000))
     monkeypatch.setattr(array_files, "MAX_BYTES", 20_000)
     with pytest.raises(SpecError, match=r"unpacks to more than the 20,000 bytes"):
-        weights.read(tmp_path / "w.npz")
+        emit_layer.read(tmp_path / "w.npz")
 
 
 OTHERS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bitsynth import paths
-from bitsynth.emit.lines import WIDTH
+from bitsynth.emit.render import WIDTH
 from bitsynth.kernel.names import KernelName
 from bitsynth.layers import Conv2d, Thresholds
 from bitsynth.layers.schedule import LayerSchedule

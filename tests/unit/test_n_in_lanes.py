@@ -25,7 +25,7 @@ from bitsynth.proof import checker
 from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel
 from bitsynth.schedule.memory import repeats, stores
-from bitsynth.schedule.registers import fits_registers
+from bitsynth.schedule.quickest import fits_registers
 from bitsynth.sketches.lanes import tables, terms
 from bitsynth.sketches.reduction import stages
 from bitsynth.solver.budget import Budget

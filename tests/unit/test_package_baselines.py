@@ -15,7 +15,7 @@ from bitsynth.bench.baselines.caps import caps
 from bitsynth.bench.baselines.operands import ConvOperands, Prepared, convolve
 from bitsynth.bench.layers import SUM, against_baselines
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.statistics import Summary
+from bitsynth.bench.timing import Summary
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 

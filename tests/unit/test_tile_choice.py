@@ -8,7 +8,7 @@ from bitsynth.isa.load import load
 from bitsynth.matmul import cached_kernel, get_kernel
 from bitsynth.schedule import quickest
 from bitsynth.schedule.predicted import tile_cycles_per_128_mac
-from bitsynth.schedule.registers import ROWS
+from bitsynth.schedule.quickest import ROWS
 from bitsynth.spec.options import KernelOptions
 
 

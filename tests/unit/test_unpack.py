@@ -21,7 +21,7 @@ from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.program import held_for_rows
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
-from bitsynth.schedule.registers import fits_registers
+from bitsynth.schedule.quickest import fits_registers
 from bitsynth.sketches.lanes import unpack
 
 PACKED = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bitsynth.bench.baselines.caps import Cap, caps
 from bitsynth.bench.baselines.process import BaselineProcess, started
-from bitsynth.bench.subject import TimedSubject
+from bitsynth.bench.sampling import TimedSubject
 from bitsynth.errors import SpecError, ToolError
 
 NEEDS = {

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.kernels import MACS, KernelRow, KernelsReport
-from bitsynth.bench.plots.bars import times_faster
-from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save
+from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save, times_faster
 
 MAX_NAMES = 20
 """Kernels whose names have room below the bars; of more, each width's fastest kernel is shown."""

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayersReport
-from bitsynth.bench.plots.bars import times_faster
-from bitsynth.bench.plots.panels import MAX_SERIES, explain, legend, panels, plain, save
-from bitsynth.bench.subject import Kind
+from bitsynth.bench.plots.panels import MAX_SERIES, explain, legend, panels, plain, save, times_faster
+from bitsynth.bench.sampling import Kind
 
 
 def draw(reports: Sequence[LayersReport], stem: Path) -> None:

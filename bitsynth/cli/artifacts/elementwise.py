@@ -8,8 +8,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.artifacts.artifact import PROGRAMS, ListRow, NamedArtifact
-from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
+from bitsynth.cli.artifacts.artifact import (
+    PROGRAMS,
+    ListRow,
+    NamedArtifact,
+    constant_text,
+    heading,
+    legend,
+    runs_text,
+    step_facts,
+    steps_page,
+)
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step, to_builtins

@@ -10,9 +10,18 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.artifacts.artifact import KERNELS, ListRow, NamedArtifact
+from bitsynth.cli.artifacts.artifact import (
+    KERNELS,
+    ListRow,
+    NamedArtifact,
+    constant_text,
+    heading,
+    legend,
+    program,
+    step_facts,
+    steps_page,
+)
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
-from bitsynth.cli.reports.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step, to_builtins
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title

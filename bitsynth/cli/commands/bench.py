@@ -58,10 +58,10 @@ def kernels(
     sets = _choose_sets(isa)
     widths = [parse_bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
     figures.require(json_file, plot=plot)
-    from bitsynth.bench import cached
+    from bitsynth.bench import kernels
     from bitsynth.bench.kernels import measure
 
-    chosen = [cached.kernels(name, *widths) for name in sets]
+    chosen = [kernels.cached_kernels(name, *widths) for name in sets]
     basis, reports = kernel_times.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:

@@ -25,9 +25,16 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
-from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
-from bitsynth.cli.reports.plain_reasons import plain_reasons
-from bitsynth.cli.weight_names import weight_names
+from bitsynth.cli.reports.network_cells import (
+    bits_of,
+    by_whom,
+    carries,
+    plain_reasons,
+    range_of,
+    shape_of,
+    share,
+    weight_names,
+)
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
@@ -95,7 +102,7 @@ def inspect(
 
 def _compile_report(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """Compile the graph for an instruction set, and return a report of its steps."""
-    from bitsynth.host.sets import widest
+    from bitsynth.host.placement import widest
     from bitsynth.network.compiling import network_of
     from bitsynth.network.def_use import NetworkTarget
 

@@ -8,8 +8,7 @@ from functools import partial
 
 from rich.table import Table
 
-from bitsynth.bench.cached import CachedKernels
-from bitsynth.bench.kernels import COUNT_MODEL, MACS, KernelRow, KernelsReport
+from bitsynth.bench.kernels import COUNT_MODEL, MACS, CachedKernels, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayerRow, LayersReport
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.cli import figures, output
-from bitsynth.host.sets import sets_of
+from bitsynth.host.placement import sets_of
 
 _COLUMNS = ["isa", "threads", "contender", "kind", "layer", "median_ns", "low_ns", "high_ns", "samples"]
 _KEYS = {"subject": "contender", "baseline": "peer"}

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from bitsynth.emit.command import command
-from bitsynth.emit.layer import POOL, rename_symbols, require_name
-from bitsynth.emit.processors import choice
+from bitsynth.emit.layer import POOL, choice, rename_symbols, require_name
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture

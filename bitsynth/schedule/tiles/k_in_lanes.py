@@ -30,7 +30,7 @@ from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
-from bitsynth.schedule.registers import ROWS, fits_registers
+from bitsynth.schedule.quickest import ROWS, fits_registers
 from bitsynth.schedule.tiles.in_words import with_last_row
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock

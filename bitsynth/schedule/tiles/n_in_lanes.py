@@ -35,7 +35,7 @@ from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
-from bitsynth.schedule.registers import ROWS, fits_registers
+from bitsynth.schedule.quickest import ROWS, fits_registers
 from bitsynth.schedule.tiles.lane_steps import rows_one_after_the_other, write_step
 from bitsynth.schedule.tiles.shapes import Digit, TileShape, chain_digits, tile_shapes
 from bitsynth.sketches.lanes import tables, terms, unpack
