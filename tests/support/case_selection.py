@@ -18,7 +18,7 @@ def quick(fast: Collection[Any], of: Iterable[Any], *, spread: bool = False) -> 
     return [pytest.param(*(case if spread else (case,)), marks=() if case in fast else pytest.mark.slow) for case in of]
 
 
-def pairs(firsts: Sequence[Any], seconds: Sequence[Any], turn: int = 0) -> list[tuple[Any, Any]]:
-    """Return pairs that have each value of both sides, as few as do; each `turn` has others, until all were had."""
+def pairs(firsts: Sequence[Any], seconds: Sequence[Any], offset: int = 0) -> list[tuple[Any, Any]]:
+    """Return pairs that have each value of both sides, as few as do; each `offset` has others, until all were had."""
     period = max(len(firsts), len(seconds))
-    return [(a, b) for i, a in enumerate(firsts) for j, b in enumerate(seconds) if (i + j + turn) % period == 0]
+    return [(a, b) for i, a in enumerate(firsts) for j, b in enumerate(seconds) if (i + j + offset) % period == 0]

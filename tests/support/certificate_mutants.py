@@ -38,19 +38,19 @@ HARMLESS = {
 }
 
 
-def mutants(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def mutants(certificate: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What was changed, and a certificate in which it is."""
-    for path, value in _places(found, ()):
+    for path, value in _places(certificate, ()):
         if path != ("digest",):
-            for said, changed in _changes(value):
-                made = copy.deepcopy(found)
-                _set(made, path, changed)
-                yield "/".join(map(_shown, path)) + said, made
+            for label, changed in _changes(value):
+                mutant = copy.deepcopy(certificate)
+                _set(mutant, path, changed)
+                yield "/".join(map(_shown, path)) + label, mutant
 
 
-def is_harmless(said: str) -> bool:
+def is_harmless(label: str) -> bool:
     """Whether no claim rests on what was changed."""
-    return any(re.fullmatch(pattern, said) for pattern in HARMLESS)
+    return any(re.fullmatch(pattern, label) for pattern in HARMLESS)
 
 
 def _places(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -102,7 +102,7 @@ def _other_numbers(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f" [{place}]{more:+d}", {**given, "data": base64.b64encode(changed.tobytes()).decode()}
 
 
-def _set(made: Any, path: Path, value: Any) -> None:
+def _set(inner: Any, path: Path, value: Any) -> None:
     for part in path[:-1]:
-        made = made[part]
-    made[path[-1]] = value
+        inner = inner[part]
+    inner[path[-1]] = value

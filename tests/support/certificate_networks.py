@@ -47,39 +47,39 @@ def zoo(rng: np.random.Generator) -> Graph:
     """Floats to codes, two layers, their sum, a table, a pool, and sums of a last layer."""
     builder = GraphBuilder("zoo", "exact")
     x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
-    made = first = quantized(builder, x, scale=0.7)
+    edge = first = quantized(builder, x, scale=0.7)
     for k, (groups, mode) in enumerate(((1, "ROUND"), (2, "FLOOR"))):
         w = builder.constant(rng.integers(-2, 3, (2, 2 // groups, 3, 3)).astype(np.float32), f"w{k}")
         window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-        made = builder.add("conv", made, w, window=window, groups=groups, name=f"sums{k}")
+        edge = builder.add("conv", edge, w, window=window, groups=groups, name=f"sums{k}")
         numbers = [rng.normal(size=(1, 2, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 2, 1, 1))]
-        made = builder.add("batch_norm", made, *(builder.constant(n.astype(np.float32)) for n in numbers), epsilon=1e-5)
-        made = quantized(builder, builder.add("relu", made), mode=mode)
-    made = quantized(builder, builder.add("add", made, first), high=7, scale=0.4)
-    made = quantized(builder, builder.add("leaky_relu", made, alpha=0.1), high=7, scale=0.5)
-    made = builder.add("reduce_sum", made, axes=(2, 3), keep=True)
-    made = quantized(builder, made, high=15, scale=3.0)
-    made = builder.add("reshape", made, sizes=(1, 2))
+        edge = builder.add("batch_norm", edge, *(builder.constant(n.astype(np.float32)) for n in numbers), epsilon=1e-5)
+        edge = quantized(builder, builder.add("relu", edge), mode=mode)
+    edge = quantized(builder, builder.add("add", edge, first), high=7, scale=0.4)
+    edge = quantized(builder, builder.add("leaky_relu", edge, alpha=0.1), high=7, scale=0.5)
+    edge = builder.add("reduce_sum", edge, axes=(2, 3), keep=True)
+    edge = quantized(builder, edge, high=15, scale=3.0)
+    edge = builder.add("reshape", edge, sizes=(1, 2))
     w = builder.constant(rng.integers(-2, 3, (2, 3)).astype(np.float32), "w")
-    return builder.build((builder.add("matmul", made, w, name="y"),))
+    return builder.build((builder.add("matmul", edge, w, name="y"),))
 
 
 def tail(rng: np.random.Generator) -> Graph:
     """Sums through a line of many levels, the greatest of them, and a bias of floats behind a last layer."""
     builder = GraphBuilder("tail", "exact")
     x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
-    made = quantized(builder, x, scale=0.7)
+    edge = quantized(builder, x, scale=0.7)
     w = builder.constant(rng.integers(-2, 3, (4, 2, 3, 3)).astype(np.float32), "w")
     window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    made = builder.add("conv", made, w, window=window, groups=1, name="sums")
-    made = builder.add("mul", made, builder.constant(rng.uniform(0.5, 9, (1, 4, 1, 1)).astype(np.float32)))
-    made = quantized(builder, made, high=127, scale=0.3)
+    edge = builder.add("conv", edge, w, window=window, groups=1, name="sums")
+    edge = builder.add("mul", edge, builder.constant(rng.uniform(0.5, 9, (1, 4, 1, 1)).astype(np.float32)))
+    edge = quantized(builder, edge, high=127, scale=0.3)
     pool = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
-    made = builder.add("max_pool", made, window=pool)
-    made = builder.add("reshape", made, sizes=(1, 16))
-    made = builder.add("matmul", made, builder.constant(np.eye(16, 3, dtype=np.float32), "v"))
+    edge = builder.add("max_pool", edge, window=pool)
+    edge = builder.add("reshape", edge, sizes=(1, 16))
+    edge = builder.add("matmul", edge, builder.constant(np.eye(16, 3, dtype=np.float32), "v"))
     return builder.build(
-        (builder.add("add", made, builder.constant(np.array([[0.1, 0.2, 0.3]], np.float32)), name="y"),)
+        (builder.add("add", edge, builder.constant(np.array([[0.1, 0.2, 0.3]], np.float32)), name="y"),)
     )
 
 
@@ -88,16 +88,16 @@ def sliced(rng: np.random.Generator) -> Graph:
     builder = GraphBuilder("sliced", "exact")
     x = builder.input("x", (1, 8), "float32", Integers.between(0, 3, 0.5))
     w = builder.constant(rng.integers(1, 9, (8, 4)).astype(np.float32) * [1, 2, 3, 4], "w")
-    made = builder.add("gather", builder.add("matmul", x, w), places=np.array([3, 1]), axis=1)
-    return builder.build((builder.add("reduce_sum", made, axes=(1,), keep=True),))
+    edge = builder.add("gather", builder.add("matmul", x, w), places=np.array([3, 1]), axis=1)
+    return builder.build((builder.add("reduce_sum", edge, axes=(1,), keep=True),))
 
 
 def changed(given: Any, *, step: int, path: tuple[Any, ...], value: Callable[[Any], Any]) -> Any:
     """The certificate with an array or number of a step's changed by `value`, which gets what it was."""
-    made = copy.deepcopy(given)
-    inner = made["steps"][step]
+    certificate = copy.deepcopy(given)
+    inner = certificate["steps"][step]
     for part in path[:-1]:
         inner = inner[part]
     was = inner[path[-1]]
     inner[path[-1]] = encode_array(value(checker.array(was).copy())) if isinstance(was, dict) else value(was)
-    return made
+    return certificate

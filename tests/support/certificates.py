@@ -41,10 +41,10 @@ def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
     return NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, graph.outputs)
 
 
-def failure(found: dict[str, Any], folder: Path = Path()) -> str:
+def failure(certificate: dict[str, Any], folder: Path = Path()) -> str:
     """What the checker says against a certificate whose digest is made anew; "" if all holds."""
     try:
-        checker.check({**found, "digest": digest(found)}, folder)
+        checker.check({**certificate, "digest": digest(certificate)}, folder)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

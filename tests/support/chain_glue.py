@@ -59,8 +59,8 @@ def add(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
     eighths = x.want.astype(np.int64) * int(first.scale * 8) + other.astype(np.int64) * int(second.scale * 8)
     want = nearest(eighths, 8).clip(0, (1 << x.operand.bits) - 1).astype(np.uint8)
     given = pack(other, x.operand.bits, "unsigned") if x.layout == "packed" else other
-    made = deck.once(Add, x.channels, first, second, out, layout=x.layout, isa=deck.isa)(x.unsigned, given)
-    return tensor(rng, want, made, x.operand.bits, x.layout)
+    results = deck.once(Add, x.channels, first, second, out, layout=x.layout, isa=deck.isa)(x.unsigned, given)
+    return tensor(rng, want, results, x.operand.bits, x.layout)
 
 
 def average(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
@@ -68,8 +68,8 @@ def average(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
     sums, pixels = 3 * x.want.astype(np.int64).sum(axis=(1, 2), keepdims=True), int(np.prod(x.want.shape[1:3]))
     want = nearest(sums, pixels).clip(0, (1 << x.operand.bits) - 1).astype(np.uint8)
     kinds = Quantization(x.operand.bits, 3.0), Quantization(x.operand.bits, 1.0)
-    made = deck.once(GlobalAvgPool2d, x.channels, *kinds, layout=x.layout, isa=deck.isa)(x.unsigned)
-    return tensor(rng, want, made, x.operand.bits, x.layout)
+    results = deck.once(GlobalAvgPool2d, x.channels, *kinds, layout=x.layout, isa=deck.isa)(x.unsigned)
+    return tensor(rng, want, results, x.operand.bits, x.layout)
 
 
 def concatenate(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
@@ -85,8 +85,8 @@ def concatenate(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
 def nearest(top: Values, bottom: int) -> Values:
     """Quotients rounded half to even."""
     quotient, rest = np.divmod(top, bottom)
-    made: Values = quotient + ((2 * rest > bottom) | ((2 * rest == bottom) & (quotient & 1 == 1)))
-    return made
+    rounded: Values = quotient + ((2 * rest > bottom) | ((2 * rest == bottom) & (quotient & 1 == 1)))
+    return rounded
 
 
 def described(x: Tensor, deck: Deck) -> dict[str, Any]:

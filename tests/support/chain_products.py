@@ -54,11 +54,11 @@ class Layer:
         """What the layer made, and what it must; sums that it keeps are compared."""
         kind, residual = self.product.kind, self.product.residual
         sums = self.product.sums(x.want)
-        made = self.compiled.run(x.made, residual=None if residual is None else x.codes.astype(kind.elements))
+        results = self.compiled.run(x.made, residual=None if residual is None else x.codes.astype(kind.elements))
         if residual is not None and residual.keep_sum:
-            made, kept = made
+            results, kept = results
             np.testing.assert_array_equal(kept, sums)
-        return tensor(rng, self.codes(sums), made, kind.bits, kind.layout)
+        return tensor(rng, self.codes(sums), results, kind.bits, kind.layout)
 
     def codes(self, sums: Values) -> Values:
         """What the epilogue must make of sums."""
@@ -67,8 +67,8 @@ class Layer:
             levels = np.asarray(one.values)
             above, below = (sums[..., None] > levels).sum(-1), (sums[..., None] < levels).sum(-1)
             return np.asarray(np.where(one.rising, above, below), np.uint8)
-        made = requantized(sums * one.multiplier, SHIFT, kind.epilogue).clip(0, (1 << kind.bits) - 1)
-        return np.asarray(made, np.uint8)
+        rounded = requantized(sums * one.multiplier, SHIFT, kind.epilogue).clip(0, (1 << kind.bits) - 1)
+        return np.asarray(rounded, np.uint8)
 
 
 def conv(rng: Generator, x: Tensor, deck: Deck) -> Tensor:
@@ -176,5 +176,5 @@ def requantized(product: Values, shift: int, rounding: str) -> Values:
     """Products over 2**shift, rounded half up, or half to even by the rest of the division."""
     quotient, rest, half = product >> shift, product & ((1 << shift) - 1), 1 << (shift - 1)
     up = (rest > half) | ((rest == half) & ((quotient & 1 == 1) | (rounding == "up")))
-    made: Values = quotient + up
-    return made
+    rounded: Values = quotient + up
+    return rounded

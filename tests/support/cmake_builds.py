@@ -77,6 +77,6 @@ def choosing(folder: Path, name: str, app: str, expected: Mapping[str, str]) -> 
     linked = [str(folder / "app.c"), str(build / f"lib{name}.a"), "-pthread", "-o", str(program)]
     subprocess.run([*command, "-static", *where, *linked], check=True)
     for cpu, choice in expected.items():
-        for run, said in ((program, choice), (build / f"{name}_selftest", f"{name}: right")):
+        for run, output in ((program, choice), (build / f"{name}_selftest", f"{name}: right")):
             done = subprocess.run([emulator[0], "-cpu", cpu, run], capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == said, cpu
+            assert done.stdout.strip() == output, cpu

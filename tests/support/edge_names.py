@@ -56,12 +56,12 @@ def edges_of(model: Any) -> set[str]:
 
 def renamed(model: Any, names: Mapping[str, str]) -> Any:
     """Return a copy of a model whose edges have other names."""
-    made = type(model)()
-    made.CopyFrom(model)
-    for part in (made.graph.input, made.graph.output, made.graph.initializer, made.graph.value_info):
+    copied = type(model)()
+    copied.CopyFrom(model)
+    for part in (copied.graph.input, copied.graph.output, copied.graph.initializer, copied.graph.value_info):
         for tensor in part:
             tensor.name = names.get(tensor.name, tensor.name)
-    for node in made.graph.node:
+    for node in copied.graph.node:
         for edges in (node.input, node.output):
             edges[:] = [names.get(name, name) for name in edges]
-    return made
+    return copied

@@ -52,8 +52,8 @@ def _changed_steps(program: ElementwiseProgram, step: Step, before: tuple[Step, 
 
 def _registers(program: ElementwiseProgram) -> list[Value]:
     """Registers of inputs and constants."""
-    made = [r for x in program.spec.inputs for value in names(program, x) for r in value]
-    return [*(c.name for c in program.constants), *made]
+    registers = [r for x in program.spec.inputs for value in names(program, x) for r in value]
+    return [*(c.name for c in program.constants), *registers]
 
 
 @cache

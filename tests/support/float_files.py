@@ -25,6 +25,6 @@ class File:
 
     def model(self, shape: tuple[int, ...], *outputs: str) -> Any:
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-        made = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
-        graph = helper.make_graph(self.nodes, "net", [x], made, self.constants)
+        results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
+        graph = helper.make_graph(self.nodes, "net", [x], results, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)

@@ -425,12 +425,12 @@ def an_alias_with_twice_the_scale_and_thresholds_to_match(x: Library) -> None:
     codes = chain.at(sums, np.zeros((1, 1)), step["claims"][0]["is"]).numbers
     codes = np.broadcast_to(codes, (2, codes.shape[1]))
     rising = checker.array(step["claims"][0]["rising"]).ravel()
-    made = np.full((2, 3), 2**30)
+    levels = np.full((2, 3), 2**30)
     for channel, level in np.ndindex(2, 3):
-        found = np.flatnonzero(codes[channel] > level)
-        if found.size:
-            made[channel, level] = sums[0, found[0]] - 1 if rising[channel] else sums[0, found[-1]] + 1
-    step["claims"][0]["values"] = encode_array(made)
+        above = np.flatnonzero(codes[channel] > level)
+        if above.size:
+            levels[channel, level] = sums[0, above[0]] - 1 if rising[channel] else sums[0, above[-1]] + 1
+    step["claims"][0]["values"] = encode_array(levels)
 
 
 @forgery

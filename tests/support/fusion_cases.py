@@ -46,14 +46,14 @@ def matched(graph: Graph, match: Callable[..., FusionGroup | None], node: int = 
 
 def values_of(graph: Graph, rng: np.random.Generator) -> dict[str, Any]:
     """Inputs on their grids, their ends among them."""
-    made = {}
+    values = {}
     for name in graph.inputs:
         edge = graph.edges[name]
         kind = edge.integers
         low, high = (np.broadcast_to(b, edge.shape) for b in (kind.low, kind.high))
         drawn = rng.integers(low, high, endpoint=True)
-        made[name] = low + (drawn - low) // kind.step * kind.step
-    return made
+        values[name] = low + (drawn - low) // kind.step * kind.step
+    return values
 
 
 def agree(graph: Graph, group: FusionGroup | None, rng: np.random.Generator) -> None:
@@ -61,8 +61,8 @@ def agree(graph: Graph, group: FusionGroup | None, rng: np.random.Generator) -> 
     assert group is not None
     given = values_of(graph, rng)
     want = run(graph, given)
-    for read, made in _formats(group):
-        buffers = {e: Buffer(e, graph.edges[e], f) for e, f in (read | made).items()}
+    for read, written in _formats(group):
+        buffers = {e: Buffer(e, graph.edges[e], f) for e, f in (read | written).items()}
         step = group.step(buffers)
         assert isinstance(step, GlueStep)
         assert step.nodes == tuple(n.name for n in group.nodes)
@@ -83,8 +83,8 @@ def whole(graph: Graph, match: Callable[..., FusionGroup | None], rng: np.random
 def _formats(group: FusionGroup) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of inputs and outputs, each with each: of inputs together."""
     places = range(len(group.reads(group.inputs[0])))
-    for place, made in product(places, group.writes(group.outputs[0])):
-        yield {e: group.reads(e)[place] for e in group.inputs}, {group.outputs[0]: made}
+    for place, written in product(places, group.writes(group.outputs[0])):
+        yield {e: group.reads(e)[place] for e in group.inputs}, {group.outputs[0]: written}
 
 
 def _image(memory: Any, image: tuple[int, int, int]) -> Any:
@@ -100,5 +100,5 @@ def run_plain(graph: Graph, groups: Sequence[FusionGroup], given: dict[str, Any]
     steps = tuple(group.step(buffers) for group in groups)
     isa, outputs = instruction_set("auto"), tuple(e for group in groups for e in group.outputs)
     program = NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, outputs)
-    made = Network(program)(given)
-    return {e: buffers[e].read(x.reshape(-1)) for e, x in zip(outputs, made, strict=True)}
+    results = Network(program)(given)
+    return {e: buffers[e].read(x.reshape(-1)) for e, x in zip(outputs, results, strict=True)}

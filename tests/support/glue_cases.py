@@ -125,8 +125,8 @@ def layers(draw: st.DrawFn, /, **options: Any) -> glue.Glue:
         lambda: glue.Dequantize(channels, q, **options),
         lambda: glue.QuantizeImage(rng.normal(size=3), rng.uniform(0.1, 2, 3), draw(quantizations(WHOLE)), **options),
     ]
-    made: glue.Glue = draw(st.sampled_from(makers))()
-    return made
+    drawn: glue.Glue = draw(st.sampled_from(makers))()
+    return drawn
 
 
 @st.composite
@@ -144,8 +144,8 @@ def cases(draw: st.DrawFn, /, most: int = 9, **options: Any) -> GlueCase:
 
 def _floats(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Numbers near codes, ties, and what is no number."""
-    made = rng.normal(scale=3, size=shape)
+    numbers = rng.normal(scale=3, size=shape)
     odd = rng.integers(0, 9, shape)
-    made = np.where(odd == 0, np.round(made * 2) / 2, made)
-    made[odd == 1] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-45, -1e-45, 3e38], int((odd == 1).sum()))
-    return np.asarray(made, np.float32)
+    numbers = np.where(odd == 0, np.round(numbers * 2) / 2, numbers)
+    numbers[odd == 1] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-45, -1e-45, 3e38], int((odd == 1).sum()))
+    return np.asarray(numbers, np.float32)

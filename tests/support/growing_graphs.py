@@ -277,12 +277,12 @@ def functions(count: int) -> Any:
     """Functions of the model that call each other in a row."""
     from onnx import helper
 
-    made = model([node("f0", "x", "y", domain="own")], {"x": (1, 4)}, domains={"own": 1})
+    file = model([node("f0", "x", "y", domain="own")], {"x": (1, 4)}, domains={"own": 1})
     for k in range(count):
         body = node(f"f{k + 1}", "a", "b", domain="own") if k + 1 < count else node("Relu", "a", "b")
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
-        made.functions.append(helper.make_function("own", f"f{k}", ["a"], ["b"], [body], opsets))
-    return made
+        file.functions.append(helper.make_function("own", f"f{k}", ["a"], ["b"], [body], opsets))
+    return file
 
 
 def thresholds(count: int) -> Any:

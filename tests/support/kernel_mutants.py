@@ -27,7 +27,7 @@ Mutants = Iterator[tuple[str, Kernel]]
 
 def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
     """Every mutation of every kind, without the kernel itself and without repeats."""
-    found: dict[Kernel, tuple[str, Kernel]] = {}
+    by_kernel: dict[Kernel, tuple[str, Kernel]] = {}
     for label, mutant in [
         *_of_sizes(kernel),
         *_of_layout(kernel),
@@ -39,8 +39,8 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
         *of_last_row(kernel),
     ]:
         if mutant != kernel:
-            found.setdefault(mutant, (label, mutant))
-    return list(found.values())
+            by_kernel.setdefault(mutant, (label, mutant))
+    return list(by_kernel.values())
 
 
 def of_last_row(kernel: Kernel) -> Mutants:

@@ -31,10 +31,10 @@ def emulator(isa: str) -> str | None:
 
 def linker(isa: str) -> toolchain.Compiler:
     """The first compiler that links programs for `isa`, without building a libc first as zig does for minutes."""
-    found = [c for c in toolchain.compilers(load.load(isa)) if c.family != "zig"]
-    if not found:
+    compilers = [c for c in toolchain.compilers(load.load(isa)) if c.family != "zig"]
+    if not compilers:
         pytest.skip(f"no gcc or clang links programs for {load.load(isa).table.arch}")
-    return found[0]
+    return compilers[0]
 
 
 def run_on(isa: str, cpu: str, program: Path) -> subprocess.CompletedProcess[str]:

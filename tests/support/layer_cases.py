@@ -174,8 +174,8 @@ class Case:
     def run_once(self) -> Values:
         """What the layer gives."""
         layer, x, _ = self.prepared()
-        made: Values = layer(x)
-        return made
+        results: Values = layer(x)
+        return results
 
 
 def operand(rng: Generator, what: MatmulOperand, shape: tuple[int, ...], pattern: str) -> Values:

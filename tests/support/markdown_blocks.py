@@ -53,13 +53,13 @@ def blocks(page: Path, *languages: str) -> list[Block]:
 
 @cache
 def _blocks(page: Path) -> list[Block]:
-    found, before = [], ""
+    blocks, before = [], ""
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
         if token.type == "fence":
             line = (token.map or [0])[0] + 2
-            found.append(Block(page, line, token.info, token.content, before == _SLOW))
+            blocks.append(Block(page, line, token.info, token.content, before == _SLOW))
         before = token.content.strip()
-    return found
+    return blocks
 
 
 def all_blocks(*languages: str) -> list[Block]:

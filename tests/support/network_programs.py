@@ -108,5 +108,5 @@ def by_hand(isa: str, threads: int = 1) -> tuple[NetworkProgram, Callable[[Tenso
 
 def golden_of(program: NetworkProgram, wanted: Callable[[Tensor], dict[str, Any]]) -> Golden:
     """What the program's self-test compares with."""
-    found = wanted(Golden(program).inputs["x"])
-    return Golden(program, {n: x if n == "y" else np.moveaxis(x, -1, 1).astype(np.int64) for n, x in found.items()})
+    values = wanted(Golden(program).inputs["x"])
+    return Golden(program, {n: x if n == "y" else np.moveaxis(x, -1, 1).astype(np.int64) for n, x in values.items()})

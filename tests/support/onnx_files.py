@@ -15,8 +15,8 @@ MICROSOFT = "com.microsoft"
 
 def node(op: str, inputs: str, outputs: str = "y", *, domain: str = "", name: str = "", **attributes: Any) -> Any:
     """A node; inputs and outputs with blanks between them, `-` for what is left out."""
-    given, made = ([x if x != "-" else "" for x in side.split()] for side in (inputs, outputs))
-    return helper.make_node(op, given, made, name or f"the_{op}", None, domain, **attributes)
+    given, results = ([x if x != "-" else "" for x in side.split()] for side in (inputs, outputs))
+    return helper.make_node(op, given, results, name or f"the_{op}", None, domain, **attributes)
 
 
 def tensor(value: Any, name: str) -> Any:

@@ -71,8 +71,8 @@ def both(part: Callable[[GraphBuilder, str], str | Made]) -> Case:
     """On numbers and on codes."""
 
     def made(b: GraphBuilder, x: str) -> Made:
-        found = (part(b, x), part(b, codes(b, x)))
-        return tuple(n for f in found for n in ((f,) if isinstance(f, str) else f))
+        results = (part(b, x), part(b, codes(b, x)))
+        return tuple(n for f in results for n in ((f,) if isinstance(f, str) else f))
 
     return made
 
@@ -127,8 +127,8 @@ case(
 def _wrapping(b: GraphBuilder, x: str) -> Made:
     whole = b.add("cast", b.add("round", b.add("mul", x, b.constant(np.float32(90))), rounding="DOWN"), dtype="int8")
     two, moved = b.constant(np.int8(3)), b.add("neg", whole)
-    made = [b.add(op, whole, n) for op in ("add", "sub", "mul", "div", "max", "min") for n in (two, moved)]
-    return (*made, b.add("relu", whole), b.add("abs", whole), b.add("clip", whole, low=-5, high=9))
+    results = [b.add(op, whole, n) for op in ("add", "sub", "mul", "div", "max", "min") for n in (two, moved)]
+    return (*results, b.add("relu", whole), b.add("abs", whole), b.add("clip", whole, low=-5, high=9))
 
 
 def _narrow(b: GraphBuilder, x: str, dtype: str) -> Made:
@@ -248,8 +248,8 @@ case("softmax of codes", _softmax_of_codes)
 
 
 def _view(b: GraphBuilder, x: str) -> Made:
-    made = b.add("view", codes(b, x), scale=np.float32(0.5), zero=np.float32(0), dtype="float32")
-    return (b.add("relu", made), made)
+    view = b.add("view", codes(b, x), scale=np.float32(0.5), zero=np.float32(0), dtype="float32")
+    return (b.add("relu", view), view)
 
 
 case("thresholds", _thresholds)
@@ -265,8 +265,8 @@ def _convolutions(weights: Shape, groups: int = 1, **options: Any) -> Case:
     def made(b: GraphBuilder, x: str) -> Made:
         reals, whole = b.constant(numbers(*weights)), b.constant(integers(*weights))
         pairs = ((x, reals), (codes(b, x), whole), (codes(b, x, 5, 0.1, 3.0), whole), (codes(b, x), reals))
-        found = window(weights[2:], **options)
-        return tuple(b.add("conv", y, w, groups=groups, window=found) for y, w in pairs)
+        sliding = window(weights[2:], **options)
+        return tuple(b.add("conv", y, w, groups=groups, window=sliding) for y, w in pairs)
 
     return made
 
@@ -309,12 +309,12 @@ def _matrices(shape: Shape) -> Case:
 
 
 def _computed_matrices(b: GraphBuilder, x: str) -> Made:
-    turned, made = b.add("transpose", x, order=(0, 1, 3, 2)), []
+    turned, products = b.add("transpose", x, order=(0, 1, 3, 2)), []
     for f in (lambda b, v: v, codes):
         a, c = f(b, x), f(b, turned)
         few = b.add("slice", c, slices=((0, 1, 1), (0, 4, 1), (0, 6, 1), (0, 3, 1)))
-        made += [b.add("matmul", *pair) for pair in ((a, c), (c, a), (b.constant(integers(5, 7)), a), (a, few))]
-    return tuple(made)
+        products += [b.add("matmul", *pair) for pair in ((a, c), (c, a), (b.constant(integers(5, 7)), a), (a, few))]
+    return tuple(products)
 
 
 case("matmul", _matrices((33, 65)), shape=(7, 33))

@@ -44,8 +44,8 @@ CASES: dict[str, Case] = {}
 def case(name: str, nodes: Any, x: Any, given: Mapping[str, Any], *projects: str, version: int = 1) -> None:
     """Add a case of one input x; `version` is that of the operators' domain."""
     nodes = nodes if isinstance(nodes, list) else [nodes]
-    made = model(nodes, {"x": x.shape}, given, domains={n.domain: version for n in nodes})
-    CASES[name] = Case(made, {"x": x}, projects)
+    file = model(nodes, {"x": x.shape}, given, domains={n.domain: version for n in nodes})
+    CASES[name] = Case(file, {"x": x}, projects)
 
 
 def _floats(values: Any) -> Any:
@@ -273,4 +273,4 @@ for _signs in ((0, 0), (1, 0), (1, 1)):
 
 def of_project(name: str) -> Iterator[tuple[str, Case]]:
     """The cases that a project's code has run, with their names."""
-    return ((key, found) for key, found in CASES.items() if name in found.projects)
+    return ((key, case) for key, case in CASES.items() if name in case.projects)

@@ -70,17 +70,17 @@ for _turned in (0, 1):
 
 def _repeated() -> Any:
     """Initializers that are inputs too, and no import of the quantizers' domain but with an empty name."""
-    made = PLAIN["depthwise"]()
-    for one in made.graph.initializer:
-        made.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
-    return made
+    file = PLAIN["depthwise"]()
+    for one in file.graph.initializer:
+        file.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
+    return file
 
 
 def _imports(domains: dict[str, int]) -> Any:
-    made = PLAIN["depthwise"]()
-    del made.opset_import[:]
-    made.opset_import.extend(helper.make_opsetid(d, v) for d, v in domains.items())
-    return made
+    file = PLAIN["depthwise"]()
+    del file.opset_import[:]
+    file.opset_import.extend(helper.make_opsetid(d, v) for d, v in domains.items())
+    return file
 
 
 FORMS["initializers as inputs"] = _repeated
@@ -89,9 +89,9 @@ FORMS["nothing is imported but quantizers"] = lambda: _imports({QONNX: 1})
 for _domain in ("onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.general"):
 
     def _other(domain: str = _domain) -> Any:
-        made = PLAIN["hard sigmoid"]()
-        for n in made.graph.node:
+        file = PLAIN["hard sigmoid"]()
+        for n in file.graph.node:
             n.domain = domain if n.domain else ""
-        return made
+        return file
 
     FORMS[f"quantizers of {_domain}"] = _other

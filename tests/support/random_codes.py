@@ -23,8 +23,8 @@ def begin(d: Drawing) -> None:
     if d.chance(3):
         x = d.given(shape, spread=4.0, scale=scale)
         zero = _zero(d, dtype)
-        made = d.node("QuantizeLinear", x.name, *_grid(d, scale, zero, dtype))
-        d.values[-1] = replace(x, name=made, dtype=dtype, zero=zero)
+        edge = d.node("QuantizeLinear", x.name, *_grid(d, scale, zero, dtype))
+        d.values[-1] = replace(x, name=edge, dtype=dtype, zero=zero)
         return
     for _ in range(1 + d.chance(4)):
         d.given(shape, spread=4.0, dtype=dtype, scale=scale, zero=_zero(d, dtype))
@@ -60,8 +60,8 @@ def _grid(d: Drawing, scale: Any, zero: int, dtype: str) -> tuple[str, str]:
     return d.constant(np.float32(scale)), d.constant(np.asarray(zero, dtype))
 
 
-def _codes_of(x: Value, made: str, shape: tuple[int, ...], scale: float, zero: int) -> Value:
-    return Value(made, shape, scale * 80, x.dtype, scale, zero)
+def _codes_of(x: Value, edge: str, shape: tuple[int, ...], scale: float, zero: int) -> Value:
+    return Value(edge, shape, scale * 80, x.dtype, scale, zero)
 
 
 # Products.
@@ -87,8 +87,8 @@ def _bias(d: Drawing, x: Value, codes: NDArray[Any], zero: NDArray[Any], axis: i
     ends = [centred * (end - x.zero) for end in (info.min, info.max)]
     least, most = (f([0 * ends[0], *ends]).sum(axes) for f in (np.minimum.reduce, np.maximum.reduce))
     kind, spread = int(d.rng.integers(0, 6)), np.maximum(most - least, 8) // 8
-    made = [_INT32 - most, -_INT32 - 1 - least][kind] if kind < 2 else d.rng.integers(-spread, spread)
-    return np.asarray(made, np.int32)
+    bias = [_INT32 - most, -_INT32 - 1 - least][kind] if kind < 2 else d.rng.integers(-spread, spread)
+    return np.asarray(bias, np.int32)
 
 
 def _window(d: Drawing, x: Value) -> tuple[Window, int, int] | None:
@@ -110,10 +110,10 @@ def _spread(x: Value, codes: NDArray[Any], scale: NDArray[Any], terms: int) -> f
 
 def qlinear_conv(d: Drawing, x: Value) -> Value | None:
     """QLinearConv."""
-    found = _window(d, x)
-    if found is None:
+    window = _window(d, x)
+    if window is None:
         return None
-    w, groups, out = found
+    w, groups, out = window
     codes, scale, zero = _weights(d, x, (out, x.shape[1] // groups, *w.kernel), 0)
     to = d.scale(_spread(x, codes, scale, codes[0].size), 8), _zero(d, x.dtype)
     bias = [d.constant(_bias(d, x, codes, zero, 0))] if d.rng.integers(0, 3) else []
@@ -124,8 +124,8 @@ def qlinear_conv(d: Drawing, x: Value) -> Value | None:
         *_grid(d, *to, x.dtype),
         *bias,
     )
-    made = d.node("QLinearConv", *given, kernel_shape=w.kernel, group=groups, **w.attributes)
-    return _codes_of(x, made, (x.shape[0], out, *w.out), *to)
+    edge = d.node("QLinearConv", *given, kernel_shape=w.kernel, group=groups, **w.attributes)
+    return _codes_of(x, edge, (x.shape[0], out, *w.out), *to)
 
 
 def qlinear_matmul(d: Drawing, x: Value) -> Value | None:
@@ -159,46 +159,46 @@ def qgemm(d: Drawing, x: Value) -> Value | None:
         bias,
         *_grid(d, *to, x.dtype),
     )
-    made = d.node("QGemm", *given, domain=MICROSOFT, transB=int(turned))
-    return _codes_of(x, made, (x.shape[0], out), *to)
+    edge = d.node("QGemm", *given, domain=MICROSOFT, transB=int(turned))
+    return _codes_of(x, edge, (x.shape[0], out), *to)
 
 
 def product_of_integers(d: Drawing, x: Value) -> Value | None:
     """ConvInteger or MatMulInteger, a bias, a number times or two, an activation, and codes again."""
-    found = _window(d, x)
-    if found is None:
+    window = _window(d, x)
+    if window is None:
         out = int(d.one_of(CHANNELS))
         codes, _, zero = _weights(d, x, (x.shape[-1], out), 1)
         shape, axis, name, how = (*x.shape[:-1], out), 1, "MatMulInteger", {}
     else:
-        w, groups, out = found
+        w, groups, out = window
         codes, _, zero = _weights(d, x, (out, x.shape[1] // groups, *w.kernel), 0)
         shape, axis, name = (x.shape[0], out, *w.out), 0, "ConvInteger"
         how = {"kernel_shape": w.kernel, "group": groups, **w.attributes}
     zero = np.asarray(zero).reshape(-1)[0]
-    made = d.node(name, x.name, *map(d.constant, (codes, np.asarray(x.zero, x.dtype), zero)), **how)
+    edge = d.node(name, x.name, *map(d.constant, (codes, np.asarray(x.zero, x.dtype), zero)), **how)
     if d.rng.integers(0, 3):
         bias = _bias(d, x, codes, zero, axis)
-        made = d.node("Add", made, d.constant(bias if axis else bias.reshape(1, -1, *[1] * (len(shape) - 2))))
-    made = d.node("Cast", made, to=TensorProto.FLOAT)
+        edge = d.node("Add", edge, d.constant(bias if axis else bias.reshape(1, -1, *[1] * (len(shape) - 2))))
+    edge = d.node("Cast", edge, to=TensorProto.FLOAT)
     spread = _spread(replace(x, scale=1.0), codes, np.ones(()), codes.size // out)
-    return replace(_multiplied(d, made, spread, x.dtype), shape=shape)
+    return replace(_multiplied(d, edge, spread, x.dtype), shape=shape)
 
 
-def _multiplied(d: Drawing, made: str, spread: float, dtype: str) -> Value:
+def _multiplied(d: Drawing, edge: str, spread: float, dtype: str) -> Value:
     """Sums as codes: by one Mul or two, a Relu or a Tanh at times."""
     by = 1 / d.scale(spread, 8)
     shift = int(d.rng.integers(8, 24))
     steps = (np.rint(by * 2.0**shift), 2.0**-shift) if d.chance(2) and by * 2.0**shift < 2**24 else (by,)
     for factor in steps:
-        made = d.node("Mul", made, d.constant(np.float32(factor)))
+        edge = d.node("Mul", edge, d.constant(np.float32(factor)))
     if d.chance(3):
-        made = d.node("Relu", made)
+        edge = d.node("Relu", edge)
     zero, scale = _zero(d, dtype), 1.0
     if d.chance(6):
-        made = d.node(d.one_of(("Tanh", "Sigmoid")), d.node("Mul", made, d.constant(np.float32(1 / 32))))
+        edge = d.node(d.one_of(("Tanh", "Sigmoid")), d.node("Mul", edge, d.constant(np.float32(1 / 32))))
         scale = float(d.one_of((1 / 128, 0.01)))
-    return Value(d.node("QuantizeLinear", made, *_grid(d, scale, zero, dtype)), (), 80 * scale, dtype, scale, zero)
+    return Value(d.node("QuantizeLinear", edge, *_grid(d, scale, zero, dtype)), (), 80 * scale, dtype, scale, zero)
 
 
 # Glue.
@@ -221,8 +221,8 @@ def qlinear_concat(d: Drawing, x: Value) -> Value | None:
     channels = sum(v.shape[1] for v in some)
     if channels > 2 * CHANNELS[-1]:
         return None
-    made = d.node("QLinearConcat", *_grid(d, *to, x.dtype), *grids, domain=MICROSOFT, axis=1)
-    return _codes_of(x, made, (x.shape[0], channels, *x.shape[2:]), *to)
+    edge = d.node("QLinearConcat", *_grid(d, *to, x.dtype), *grids, domain=MICROSOFT, axis=1)
+    return _codes_of(x, edge, (x.shape[0], channels, *x.shape[2:]), *to)
 
 
 def qlinear_mean(d: Drawing, x: Value) -> Value | None:
@@ -231,8 +231,8 @@ def qlinear_mean(d: Drawing, x: Value) -> Value | None:
         return None
     to = d.scale(x.scale * 60, 8), _zero(d, x.dtype)
     grids = (*_grid(d, x.scale, x.zero, x.dtype), *_grid(d, *to, x.dtype))
-    made = d.node("QLinearGlobalAveragePool", x.name, *grids, domain=MICROSOFT, channels_last=0)
-    return _codes_of(x, made, (*x.shape[:2], 1, 1), *to)
+    edge = d.node("QLinearGlobalAveragePool", x.name, *grids, domain=MICROSOFT, channels_last=0)
+    return _codes_of(x, edge, (*x.shape[:2], 1, 1), *to)
 
 
 def qlinear_function(d: Drawing, x: Value) -> Value | None:
@@ -240,16 +240,16 @@ def qlinear_function(d: Drawing, x: Value) -> Value | None:
     op = d.one_of(("QLinearSigmoid", "QLinearLeakyRelu"))
     to = d.scale(1.0 if op == "QLinearSigmoid" else x.scale * 100, 8), _zero(d, x.dtype)
     how: dict[str, Any] = {"alpha": float(d.one_of((0.125, 0.1)))} if op == "QLinearLeakyRelu" else {}
-    made = d.node(op, x.name, *_grid(d, x.scale, x.zero, x.dtype), *_grid(d, *to, x.dtype), domain=MICROSOFT, **how)
-    return _codes_of(x, made, x.shape, *to)
+    edge = d.node(op, x.name, *_grid(d, x.scale, x.zero, x.dtype), *_grid(d, *to, x.dtype), domain=MICROSOFT, **how)
+    return _codes_of(x, edge, x.shape, *to)
 
 
 def requantized(d: Drawing, x: Value) -> Value | None:
     """Codes on another grid, through floats."""
     to = d.scale(x.scale * 100, 8), _zero(d, x.dtype)
-    made = d.node("DequantizeLinear", x.name, *_grid(d, x.scale, x.zero, x.dtype))
-    made = d.node("Relu", made) if d.chance(2) else made
-    return _codes_of(x, d.node("QuantizeLinear", made, *_grid(d, *to, x.dtype)), x.shape, *to)
+    edge = d.node("DequantizeLinear", x.name, *_grid(d, x.scale, x.zero, x.dtype))
+    edge = d.node("Relu", edge) if d.chance(2) else edge
+    return _codes_of(x, d.node("QuantizeLinear", edge, *_grid(d, *to, x.dtype)), x.shape, *to)
 
 
 _STEPS: dict[str, tuple[Step, ...]] = {

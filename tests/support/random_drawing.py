@@ -70,10 +70,10 @@ class Drawing:
 
     def constant(self, value: Any) -> str:
         """The name of an initializer, at times one that other nodes read too."""
-        made, name = np.asarray(value), f"c{len(self.constants)}"
+        array, name = np.asarray(value), f"c{len(self.constants)}"
         if self.chance(2):
-            name = next((n for n, x in self.constants.items() if _is_same(x, made)), name)
-        self.constants[name] = made
+            name = next((n for n, x in self.constants.items() if _is_same(x, array)), name)
+        self.constants[name] = array
         return name
 
     def node(self, op: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> str:
@@ -84,10 +84,10 @@ class Drawing:
 
     def given(self, shape: tuple[int, ...], **about: Any) -> Value:
         """An input of the network."""
-        made = Value(f"x{len(self.inputs)}", shape, **about)
-        self.inputs.append(made)
-        self.values.append(made)
-        return made
+        value = Value(f"x{len(self.inputs)}", shape, **about)
+        self.inputs.append(value)
+        self.values.append(value)
+        return value
 
     def shape(self) -> tuple[int, ...]:
         """The shape of an input: an image of one axis or of two, or a row of numbers."""
@@ -117,14 +117,14 @@ class Drawing:
             return np.full(shape, (high, low)[kind], np.int64)
         if kind == 2:
             return self.rng.choice([low, high], shape)
-        made = self.rng.integers(low, high + 1, shape)
-        return np.where(self.rng.integers(0, 3, shape) == 0, made, min(max(low, 0), high)) if kind == 3 else made
+        drawn = self.rng.integers(low, high + 1, shape)
+        return np.where(self.rng.integers(0, 3, shape) == 0, drawn, min(max(low, 0), high)) if kind == 3 else drawn
 
-    def keep(self, made: Value | None) -> bool:
+    def keep(self, value: Value | None) -> bool:
         """Whether a step made an edge."""
-        if made is None:
+        if value is None:
             return False
-        self.values.append(made)
+        self.values.append(value)
         return True
 
 
@@ -159,13 +159,13 @@ class Window:
     @property
     def out(self) -> tuple[int, ...]:
         """How many there are along each axis."""
-        axes, made = len(self.image), []
+        axes, sizes = len(self.image), []
         for k, n in enumerate(self.image):
             padded = n + self.pads[k] + self.pads[k + axes]
             room = padded - self.dilations[k] * (self.kernel[k] - 1) - 1
             count = (-(-room // self.strides[k]) if self.ceil else room // self.strides[k]) + 1
-            made.append(count - 1 if self.ceil and (count - 1) * self.strides[k] >= n + self.pads[k] else count)
-        return tuple(made)
+            sizes.append(count - 1 if self.ceil and (count - 1) * self.strides[k] >= n + self.pads[k] else count)
+        return tuple(sizes)
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def chosen(d: Drawing, x: Value) -> Value:
     """Where the greatest or least of each row is, or what."""
     op, axis = d.one_of(("ArgMax", "ArgMin", "ReduceMax", "ReduceMin", "ReduceSum")), len(x.shape) - 1
     if op[0] == "A":
-        made = d.node(op, x.name, axis=axis, keepdims=int(d.chance(2)), select_last_index=int(d.chance(2)))
-        return Value(made, (), dtype="int64")
+        edge = d.node(op, x.name, axis=axis, keepdims=int(d.chance(2)), select_last_index=int(d.chance(2)))
+        return Value(edge, (), dtype="int64")
     axes = [d.constant(np.array([axis]))] if d.dialect == "qdq" or op == "ReduceSum" else []
     how: dict[str, Any] = {} if axes else {"axes": [axis]}
     return Value(d.node(op, x.name, *axes, **how), ())
@@ -71,9 +71,9 @@ def conv(d: Drawing, x: Value) -> Value | None:
     out = groups * int(d.one_of((1, 1, 2))) if groups > 1 else int(d.one_of(CHANNELS))
     wgt, scale = weights(d, (out, channels // groups, *w.kernel))
     given = [x.name, wgt.name, *_bias(d, x, scale, out)]
-    made = d.node("Conv", *given, kernel_shape=w.kernel, group=groups, **w.attributes)
+    edge = d.node("Conv", *given, kernel_shape=w.kernel, group=groups, **w.attributes)
     spread = x.spread * wgt.spread * np.sqrt(np.prod(wgt.shape[1:]))
-    return finished(d, Value(made, (x.shape[0], out, *w.out), float(spread)))
+    return finished(d, Value(edge, (x.shape[0], out, *w.out), float(spread)))
 
 
 def dense(d: Drawing, x: Value) -> Value | None:
@@ -84,13 +84,13 @@ def dense(d: Drawing, x: Value) -> Value | None:
         return None
     wgt, scale = weights(d, (out, x.shape[-1]))
     if len(x.shape) == 2 and d.chance(2):
-        made = d.node("Gemm", x.name, wgt.name, *_bias(d, x, scale, out), transB=1)
+        edge = d.node("Gemm", x.name, wgt.name, *_bias(d, x, scale, out), transB=1)
     else:
-        made = d.node("MatMul", x.name, d.node("Transpose", wgt.name, perm=[1, 0]))
+        edge = d.node("MatMul", x.name, d.node("Transpose", wgt.name, perm=[1, 0]))
         bias = _bias(d, x, scale, out)
-        made = d.node("Add", made, *bias) if bias else made
+        edge = d.node("Add", edge, *bias) if bias else edge
     spread = x.spread * wgt.spread * np.sqrt(x.shape[-1])
-    return finished(d, Value(made, (*x.shape[:-1], out), float(spread)))
+    return finished(d, Value(edge, (*x.shape[:-1], out), float(spread)))
 
 
 def _bias(d: Drawing, x: Value, scale: NDArray[Any], out: int) -> list[str]:
@@ -134,8 +134,8 @@ def batch_norm(d: Drawing, x: Value) -> Value:
     if d.chance(3):
         gain, bias, mean, variance = np.sign(gain), np.rint(bias / x.spread), mean * 0, variance * 0 + 1
     given = (d.constant(v.astype(np.float32)) for v in (gain, bias, mean, variance))
-    made = d.node("BatchNormalization", x.name, *given, epsilon=float(d.one_of((1e-5, 1e-3))))
-    return Value(made, x.shape, 2.0 if variance[0] != 1 else 2 * x.spread)
+    edge = d.node("BatchNormalization", x.name, *given, epsilon=float(d.one_of((1e-5, 1e-3))))
+    return Value(edge, x.shape, 2.0 if variance[0] != 1 else 2 * x.spread)
 
 
 def activation(d: Drawing, x: Value) -> Value:
@@ -148,14 +148,14 @@ def activation(d: Drawing, x: Value) -> Value:
         return Value(d.node("Clip", x.name, *ends), x.shape, x.spread)
     alpha: dict[str, Any] = {"alpha": float(d.one_of((0.125, 0.1)))} if kind == "LeakyRelu" else {}
     grid = x if kind == "Relu" else Value("", ())
-    made = Value(d.node(kind, x.name, **alpha), x.shape, x.spread, scale=grid.scale, zero=grid.zero)
-    return replace(made, spread=1.0) if kind in ("HardSigmoid", "Sigmoid", "Tanh") else made
+    value = Value(d.node(kind, x.name, **alpha), x.shape, x.spread, scale=grid.scale, zero=grid.zero)
+    return replace(value, spread=1.0) if kind in ("HardSigmoid", "Sigmoid", "Tanh") else value
 
 
 def activate(d: Drawing, x: Value) -> Value | None:
     """A function of codes, quantized again or not."""
-    made = activation(d, x) if d.rng.integers(0, 3) else _unusual(d, x)
-    return quantize(d, made) if d.rng.integers(0, 3) else made
+    value = activation(d, x) if d.rng.integers(0, 3) else _unusual(d, x)
+    return quantize(d, value) if d.rng.integers(0, 3) else value
 
 
 def _unusual(d: Drawing, x: Value) -> Value:
@@ -165,8 +165,8 @@ def _unusual(d: Drawing, x: Value) -> Value:
     if op == "Pow":
         return Value(d.node("Pow", size.name, d.constant(np.float32(2))), x.shape, x.spread**2)
     if op:
-        made = d.node("Min", size.name, d.constant(np.float32(1))) if op == "Exp" else d.node("Abs", size.name)
-        return Value(d.node(op, made), x.shape, 1 + x.spread**0.5)
+        edge = d.node("Min", size.name, d.constant(np.float32(1))) if op == "Exp" else d.node("Abs", size.name)
+        return Value(d.node(op, edge), x.shape, 1 + x.spread**0.5)
     return size
 
 
@@ -176,12 +176,12 @@ def residual(d: Drawing, x: Value) -> Value | None:
     if x.scale and d.chance(2):
         other = quantize(d, other, like=x)
     pair = [x, other] if d.chance(2) else [other, x]
-    made = Value(
+    value = Value(
         d.node(d.one_of(("Add", "Add", "Add", "Sub", "Max", "Min")), *(v.name for v in pair)),
         x.shape,
         x.spread + other.spread,
     )
-    return finished(d, made) if d.rng.integers(0, 4) else made
+    return finished(d, value) if d.rng.integers(0, 4) else value
 
 
 def tree(d: Drawing, x: Value) -> Value | None:
@@ -202,11 +202,11 @@ def channels_last(d: Drawing, x: Value) -> Value | None:
         return None
     n, c, h, w = x.shape
     last = replace(x, name=d.node("Transpose", x.name, perm=[0, 2, 3, 1]), shape=(n, h, w, c))
-    made = (dense(d, last) if d.chance(2) else None) or quantize(d, last)
+    value = (dense(d, last) if d.chance(2) else None) or quantize(d, last)
     if d.chance(3):
-        return made
-    back = d.node("Transpose", made.name, perm=[0, 3, 1, 2])
-    return replace(made, name=back, shape=(n, made.shape[3], h, w))
+        return value
+    back = d.node("Transpose", value.name, perm=[0, 3, 1, 2])
+    return replace(value, name=back, shape=(n, value.shape[3], h, w))
 
 
 def scaled(d: Drawing, x: Value) -> Value | None:
@@ -215,8 +215,8 @@ def scaled(d: Drawing, x: Value) -> Value | None:
     op = d.one_of(("Mul", "Div", "Add", "Sub"))
     by = d.rng.uniform(0.5, 2, shape) if d.chance(2) and not d.dyadic else 2.0 ** d.rng.integers(-2, 3, shape)
     unit = 1 if op in ("Mul", "Div") else 2.0 ** np.rint(np.log2(x.spread)) if d.dyadic else x.spread
-    made = d.node(op, x.name, d.constant(np.asarray(by * unit, np.float32)))
-    return Value(made, x.shape, 1.5 * x.spread)
+    edge = d.node(op, x.name, d.constant(np.asarray(by * unit, np.float32)))
+    return Value(edge, x.shape, 1.5 * x.spread)
 
 
 def average(d: Drawing, x: Value) -> Value | None:
@@ -225,17 +225,17 @@ def average(d: Drawing, x: Value) -> Value | None:
         return None
     kind = int(d.rng.integers(0, 3))
     if kind == 0:
-        made = Value(d.node("GlobalAveragePool", x.name), (*x.shape[:2], *[1] * (len(x.shape) - 2)), x.spread)
+        value = Value(d.node("GlobalAveragePool", x.name), (*x.shape[:2], *[1] * (len(x.shape) - 2)), x.spread)
     elif kind == 1:
         how: dict[str, Any] = {"axes": [len(x.shape) - 1]} if d.dialect != "qdq" else {}
         axes = [] if how else [d.constant(np.array([len(x.shape) - 1]))]
-        made = Value(d.node("ReduceMean", x.name, *axes, keepdims=0, **how), x.shape[:-1], x.spread)
+        value = Value(d.node("ReduceMean", x.name, *axes, keepdims=0, **how), x.shape[:-1], x.spread)
     else:
         w = Window.drawn(d, x.shape[2:], most_pad=1)
         about: dict[str, Any] = {"strides": w.strides, "pads": w.pads, "count_include_pad": int(d.chance(2))}
         w = replace(w, dilations=(1,) * len(w.kernel))
-        made = Value(d.node("AveragePool", x.name, kernel_shape=w.kernel, **about), (*x.shape[:2], *w.out), x.spread)
-    return quantize(d, made) if d.rng.integers(0, 3) else made
+        value = Value(d.node("AveragePool", x.name, kernel_shape=w.kernel, **about), (*x.shape[:2], *w.out), x.spread)
+    return quantize(d, value) if d.rng.integers(0, 3) else value
 
 
 def again(d: Drawing, x: Value) -> Value | None:
@@ -253,13 +253,13 @@ def shifted(d: Drawing, x: Value) -> Value | None:
     if x.scale != 1 or x.zero:
         return None
     numbers = d.rng.integers(1, 200), d.rng.integers(-500, 500), 2 ** d.rng.integers(4, 9)
-    made = x.name
+    edge = x.name
     for op, by in zip(("Mul", "Add", "Div"), numbers, strict=True):
-        made = d.node(op, made, d.constant(np.float32(by)))
+        edge = d.node(op, edge, d.constant(np.float32(by)))
     bits = int(d.rng.integers(1, 9))
     ends = (d.constant(np.float32(v)) for v in (0, (1 << bits) - 1))
-    made = d.node("Clip", d.node("Floor", made), *ends)
-    return replace(x, name=made, spread=2.0**bits / 3)
+    edge = d.node("Clip", d.node("Floor", edge), *ends)
+    return replace(x, name=edge, spread=2.0**bits / 3)
 
 
 _STEPS: tuple[Step, ...] = (

@@ -50,24 +50,24 @@ class RandomGraph:
     def drawing(self) -> Drawing:
         """The nodes, drawn."""
         rng = np.random.default_rng([self.seed, DIALECTS.index(self.dialect)])
-        made = Drawing(rng, self.dialect, self.is_dyadic)
+        drawing = Drawing(rng, self.dialect, self.is_dyadic)
         draw = random_codes if self.dialect in ("qlinear", "integer") else random_floats
-        draw.begin(made)
+        draw.begin(drawing)
         for _ in range(rng.integers(1, 13)):
-            draw.step(made)
-        draw.end(made)
-        return made
+            draw.step(drawing)
+        draw.end(drawing)
+        return drawing
 
     @cached_property
     def model(self) -> Any:
         """The file."""
-        made = self.drawing
+        drawing = self.drawing
         graph = helper.make_graph(
-            made.nodes,
+            drawing.nodes,
             f"random{self.seed}",
-            [helper.make_tensor_value_info(x.name, _TYPES[x.dtype], x.shape) for x in made.inputs],
+            [helper.make_tensor_value_info(x.name, _TYPES[x.dtype], x.shape) for x in drawing.inputs],
             [helper.make_tensor_value_info(name, element, None) for name, element in self._outputs()],
-            [tensor(value, name) for name, value in made.constants.items()],
+            [tensor(value, name) for name, value in drawing.constants.items()],
         )
         versions = {"": _OPSETS[self.dialect], QONNX: 1, MICROSOFT: 1}
         return helper.make_model(

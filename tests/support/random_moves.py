@@ -22,8 +22,8 @@ def pad(d: Drawing, x: Value) -> Value | None:
     if x.dtype != "float32":
         fill = [d.constant(np.asarray(x.zero, x.dtype))]
     shape = tuple(n + widths[k] + widths[k + rank] for k, n in enumerate(x.shape))
-    made = d.node("Pad", x.name, d.constant(np.array(widths)), *(fill if mode == "constant" else ()), mode=mode)
-    return replace(x, name=made, shape=shape)
+    edge = d.node("Pad", x.name, d.constant(np.array(widths)), *(fill if mode == "constant" else ()), mode=mode)
+    return replace(x, name=edge, shape=shape)
 
 
 def transpose(d: Drawing, x: Value) -> Value | None:
@@ -75,8 +75,8 @@ def depth_to_space(d: Drawing, x: Value) -> Value | None:
         return None
     n, c, h, w = x.shape
     if c % 4 == 0:
-        made = d.node("DepthToSpace", x.name, blocksize=2, mode=d.one_of(("DCR", "CRD")))
-        return replace(x, name=made, shape=(n, c // 4, 2 * h, 2 * w))
+        edge = d.node("DepthToSpace", x.name, blocksize=2, mode=d.one_of(("DCR", "CRD")))
+        return replace(x, name=edge, shape=(n, c // 4, 2 * h, 2 * w))
     if h % 2 or w % 2 or d.dialect not in ("qonnx", "qcdq", "qdq"):
         return None
     return replace(x, name=d.node("SpaceToDepth", x.name, blocksize=2), shape=(n, 4 * c, h // 2, w // 2))
@@ -91,8 +91,8 @@ def max_pool(d: Drawing, x: Value) -> Value | None:
     w = Window.drawn(d, x.shape[2:], most_pad=1, ceil=d.chance(3))
     if any(p >= k for p, k in zip(w.pads, w.kernel * 2, strict=True)):
         return None
-    made = d.node("MaxPool", x.name, kernel_shape=w.kernel, ceil_mode=int(w.ceil), **w.attributes)
-    return replace(x, name=made, shape=(*x.shape[:2], *w.out))
+    edge = d.node("MaxPool", x.name, kernel_shape=w.kernel, ceil_mode=int(w.ceil), **w.attributes)
+    return replace(x, name=edge, shape=(*x.shape[:2], *w.out))
 
 
 def concatenate(d: Drawing, x: Value) -> Value | None:
@@ -105,10 +105,10 @@ def concatenate(d: Drawing, x: Value) -> Value | None:
     same = all((v.scale, v.zero) == (x.scale, x.zero) for v in some)
     if not same and x.dtype != "float32":
         return None
-    made = Value(
+    value = Value(
         d.node("Concat", *(v.name for v in some), axis=1), (x.shape[0], channels, *x.shape[2:]), x.spread, x.dtype
     )
-    return replace(made, scale=x.scale, zero=x.zero) if same else made
+    return replace(value, scale=x.scale, zero=x.zero) if same else value
 
 
 def gather(d: Drawing, x: Value) -> Value | None:
@@ -116,13 +116,13 @@ def gather(d: Drawing, x: Value) -> Value | None:
     axis = int(d.rng.integers(1, len(x.shape)))
     if d.chance(3):
         times = [2 if k == axis else 1 for k in range(len(x.shape))]
-        made, count = d.node("Tile", x.name, d.constant(np.array(times))), 2 * x.shape[axis]
+        edge, count = d.node("Tile", x.name, d.constant(np.array(times))), 2 * x.shape[axis]
     else:
         count = int(d.rng.integers(1, x.shape[axis] + 2))
         places = d.rng.integers(-x.shape[axis], x.shape[axis], count)
-        made = d.node("Gather", x.name, d.constant(places), axis=axis)
+        edge = d.node("Gather", x.name, d.constant(places), axis=axis)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return replace(x, name=made, shape=shape) if count <= 2 * CHANNELS[-1] else None
+    return replace(x, name=edge, shape=shape) if count <= 2 * CHANNELS[-1] else None
 
 
 def split(d: Drawing, x: Value) -> Value | None:
@@ -131,8 +131,8 @@ def split(d: Drawing, x: Value) -> Value | None:
         return None
     first = int(d.rng.integers(1, x.shape[1]))
     sizes = first, x.shape[1] - first
-    made = d.node("Split", x.name, d.constant(np.array(sizes)), axis=1, outputs=2)
-    parts = [replace(x, name=made[:-1] + "ab"[k], shape=(x.shape[0], n, *x.shape[2:])) for k, n in enumerate(sizes)]
+    edge = d.node("Split", x.name, d.constant(np.array(sizes)), axis=1, outputs=2)
+    parts = [replace(x, name=edge[:-1] + "ab"[k], shape=(x.shape[0], n, *x.shape[2:])) for k, n in enumerate(sizes)]
     d.values.append(parts[0])
     return parts[1]
 

@@ -61,12 +61,12 @@ def _per_channel(d: Drawing, x: Value, scale: float) -> NDArray[Any]:
 def _as_qcdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: int) -> str:
     dtype = "int8" if signed else "uint8"
     grid = d.constant(np.float32(scale)), d.constant(np.asarray(zero, dtype))
-    made = d.node("QuantizeLinear", x.name, *grid)
+    edge = d.node("QuantizeLinear", x.name, *grid)
     if bits < 8 or d.chance(4):
         low, high = limits(bits, signed)
         ends = low + (signed and d.chance(2) and bits > 1), high
-        made = d.node("Clip", made, *(d.constant(np.asarray(v, dtype)) for v in ends))
-    return d.node("DequantizeLinear", made, *grid)
+        edge = d.node("Clip", edge, *(d.constant(np.asarray(v, dtype)) for v in ends))
+    return d.node("DequantizeLinear", edge, *grid)
 
 
 def _as_qdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: int) -> str:
@@ -75,8 +75,8 @@ def _as_qdq(d: Drawing, x: Value, bits: int, signed: bool, scale: float, zero: i
     scales = np.asarray(_per_channel(d, x, scale), np.float32)
     axis = int(np.argmax(scales.shape)) if scales.ndim else 1
     zeros = np.full(scales.size if scales.ndim else (), min(max(zero, low), high)).astype(numpy_type(dtype))
-    made = d.constant(scales.reshape(zeros.shape)), d.constant(zeros)
-    return d.node("DequantizeLinear", d.node("QuantizeLinear", x.name, *made, axis=axis), *made, axis=axis)
+    grid = d.constant(scales.reshape(zeros.shape)), d.constant(zeros)
+    return d.node("DequantizeLinear", d.node("QuantizeLinear", x.name, *grid, axis=axis), *grid, axis=axis)
 
 
 def limits(bits: int, signed: bool) -> tuple[int, int]:
@@ -134,9 +134,9 @@ def _weights_as_qonnx(d: Drawing, codes: NDArray[Any], bits: int, signed: bool, 
 
 def _weights_as_qdq(d: Drawing, codes: NDArray[Any], bits: int, signed: bool, scale: NDArray[Any], zero: int) -> str:
     dtype = f"{'' if signed else 'u'}int8" if d.dialect == "qcdq" else carrier(d, bits, signed)
-    made = d.constant(codes.astype(numpy_type(dtype)))
+    edge = d.constant(codes.astype(numpy_type(dtype)))
     if d.dialect == "qcdq" and bits < 8 and d.chance(2):
-        made = d.node("Clip", made, *(d.constant(np.asarray(v, dtype)) for v in limits(bits, signed)))
+        edge = d.node("Clip", edge, *(d.constant(np.asarray(v, dtype)) for v in limits(bits, signed)))
     zeros = np.full(scale.shape, zero).astype(numpy_type(dtype))
     grid = (scale, zeros) if scale.size > 1 else (scale.reshape(()), zeros.reshape(()))
-    return d.node("DequantizeLinear", made, *map(d.constant, grid), axis=0)
+    return d.node("DequantizeLinear", edge, *map(d.constant, grid), axis=0)

@@ -23,13 +23,13 @@ def alive(pid: int) -> bool:
 
 def running_in(group: int) -> list[int]:
     """Return the processes of a group that run, zombies left out."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, its_group, *_ = _stat(int(folder.name))
             if int(its_group) == group and state != "Z":
-                found.append(int(folder.name))
-    return found
+                processes.append(int(folder.name))
+    return processes
 
 
 def _stat(pid: int) -> list[str]:

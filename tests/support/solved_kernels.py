@@ -77,16 +77,16 @@ def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     spec, options = spec_of(isa, act_bits, w_bits), KernelOptions(method)
     path = MATMUL.find_for(spec, options)
     if path and path.is_relative_to(paths.shipped_kernels()):
-        found = MATMUL.read(path)
-        minimal, bound = found.certificate.minimality, found.cost.lower_bound
-        return ProvedEntry(on_record(found.kernel), options, minimal, bound, found.runners_up).entry
+        entry = MATMUL.read(path)
+        minimal, bound = entry.certificate.minimality, entry.cost.lower_bound
+        return ProvedEntry(on_record(entry.kernel), options, minimal, bound, entry.runners_up).entry
     (best,), others = synthesize.candidates(options.isa(isa), spec, options, Budget())
     return ProvedEntry(on_record(best.kernel), options, best.claims, best.bound, others).entry
 
 
-def on_record(found: Kernel) -> Proved[Kernel]:
+def on_record(kernel: Kernel) -> Proved[Kernel]:
     """A kernel that the checker accepts, as if its lemmas were on record as discharged."""
-    return Proved.on_record(found, statements(examine(found)[1]))
+    return Proved.on_record(kernel, statements(examine(kernel)[1]))
 
 
 def kernel(isa: str, method: str, act_bits: int, w_bits: int) -> Kernel:

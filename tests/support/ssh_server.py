@@ -118,9 +118,9 @@ class Server:
     def left(self, seconds: float = 0.0) -> list[Path]:
         """What is left in `tmp`, after waiting for it to go."""
         end = time.monotonic() + seconds
-        while (found := self._found()) and time.monotonic() < end:
+        while (folders := self._found()) and time.monotonic() < end:
             time.sleep(0.05)
-        return found
+        return folders
 
     def _found(self) -> list[Path]:
         """Folders that go meanwhile are no error to `os.walk`."""
@@ -134,8 +134,8 @@ def tool_of(*argv: object) -> str:
 
 def emulator(isa: str, skip_isa: Callable[[str, str], object]) -> str:
     """The path of what runs the set's programs here; a test that lacks it is skipped."""
-    found = architecture.named(load.load(isa).table.arch).emulator
-    programs = found.qemu.programs if found else ()
+    emulator = architecture.named(load.load(isa).table.arch).emulator
+    programs = emulator.qemu.programs if emulator else ()
     path = next((p for name in programs if (p := shutil.which(name))), "")
     if not path:
         skip_isa(isa, f"none of {', '.join(programs)} is on PATH")
