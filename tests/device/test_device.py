@@ -299,6 +299,7 @@ def test_a_killed_runner(server):
     assert str(caught.value) == "board: the runner was killed by SIGKILL, perhaps for want of memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "kind", "said"),
     [

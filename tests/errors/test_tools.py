@@ -354,6 +354,7 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]
 
 
+@pytest.mark.slow
 def test_doctor_names_a_faulty_folder_of_sets_in_one_row(monkeypatch, tmp_path):
     """All other rows are there, and the variable is as it was."""
     sound = checks.examine()
