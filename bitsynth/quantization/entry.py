@@ -27,6 +27,7 @@ from bitsynth.quantization.error_bound import bound_error
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
 from bitsynth.quantization.integer_program import require_scipy
+from bitsynth.quantization.quantized_model import FILE_FORMATS
 from bitsynth.quantization.report import (
     OutputError,
     QuantizationReport,
@@ -39,6 +40,8 @@ from bitsynth.quantization.search import Search, accuracy, find_steps
 from bitsynth.quantization.search_state import Trial, restored, state_path
 from bitsynth.spec.matmul import MAX_BITS
 
+_MIN_SAMPLES = 4
+"""The fewest samples: of fewer, ranges and losses say nothing."""
 _FRONT_POINTS = 8
 """Costs at which the front of loss and cost is searched."""
 
@@ -81,6 +84,7 @@ def quantize(
     act_bits: Sequence[int] = (2, 3, 4, 8),
     w_bits: Sequence[int] = (2, 3, 4, 8),
     front: bool = False,
+    file_format: str = "qonnx",
     batch: int | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
     fixed: Mapping[str, Any] | None = None,
@@ -105,6 +109,7 @@ def quantize(
         threads: Threads that the network will run on.
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
+        file_format: "qonnx"; "qcdq", which has no 1-bit weights; or "qdq", whose activations have 8 bits.
         front: Whether the front of loss and cycles (or bytes, if these are minimized) is searched too.
         batch: The size of an open first axis.
         shapes: Shapes and sizes that the file leaves open, as of `bitsynth.compile`.
@@ -117,6 +122,13 @@ def quantize(
     """
     acts, wgts = _widths("activations", act_bits, 2), _widths("weights", w_bits, 1)
     goal = goal_of(loss=loss, cycles=cycles, bytes=bytes, minimize=minimize)
+    written_as = next((known for known in FILE_FORMATS if known == file_format), None)
+    if written_as is None:
+        raise SpecError(f"the format is qonnx, qcdq or qdq, not {file_format!r}")
+    if written_as == "qdq" and acts != (MAX_BITS,):
+        raise SpecError("activations of QDQ files have 8 bits; allow only these (--act-bits 8), or write qcdq")
+    if written_as != "qonnx" and 1 in wgts:
+        raise SpecError(f"1-bit weights cannot be written as {written_as}; allow 2 bits or more, or write qonnx")
     require_cpu(isa, cpu)
     chosen_isa = widest(isa)
     target = NetworkTarget(chosen_isa, threads, cpu or cpu_for(isa))
@@ -149,9 +161,12 @@ def quantize(
     progress("compiling")
     report = _report(search, best, quantized, goal, points, by)
     on_front = pareto_front(state.trials, by) if front else []
-    models = [FrontModel(search.model(trial.widths), points[state.trials.index(trial)]) for trial in on_front]
-    add_claims(quantized, _claims(report, _box(calibration)))
-    return Quantized(quantized, report, tuple(models))
+    models = [
+        FrontModel(search.model(trial.widths, written_as), points[state.trials.index(trial)]) for trial in on_front
+    ]
+    written = search.model(best.widths, written_as)
+    add_claims(written, _claims(report, _box(calibration)))
+    return Quantized(written, report, tuple(models))
 
 
 def _widths(what: str, bits: Sequence[int], least: int) -> tuple[int, ...]:
@@ -185,6 +200,8 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
     counts = {name: len(part) for name, part in parts.items()}
     if len(set(counts.values())) > 1:
         raise SpecError(f"data have {', '.join(f'{n} of {name}' for name, n in counts.items())}")
+    if min(counts.values()) < _MIN_SAMPLES:
+        raise SpecError(f"data have {min(counts.values())} samples; give {_MIN_SAMPLES} at least, some hundred at best")
     return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import edge_names
 from bitsynth.quantization.calibration import Calibration, channel_means
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid
+from bitsynth.spec.matmul import MAX_BITS
 
+FileFormat = Literal["qonnx", "qcdq", "qdq"]
+FILE_FORMATS: tuple[FileFormat, ...] = ("qonnx", "qcdq", "qdq")
 DOMAIN = "qonnx.custom_op.general"
 
 
@@ -40,6 +44,7 @@ class _Writer:
     widths: Widths
     bias: Mapping[str, NDArray[np.float32]]
     runnable: bool
+    file_format: FileFormat = "qonnx"
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)
@@ -75,7 +80,7 @@ class _Writer:
         made.graph.node.extend(self.nodes)
         made.graph.initializer.extend(x for x in source.graph.initializer if x.name not in replaced)
         made.graph.initializer.extend(self.constants)
-        if not self.runnable:
+        if not self.runnable and self.file_format == "qonnx":
             made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return made
 
@@ -100,6 +105,8 @@ class _Writer:
 
     def _weights(self, name: str, grid: QuantizerGrid, weights: NDArray[np.float32]) -> str:
         """Add quantized weights; return their edge."""
+        if not self.runnable and self.file_format != "qonnx":
+            return self._integer_weights(name, grid, weights)
         values = self._constant(f"{name}.rounded", weights)
         return values if self.runnable else self._quantizer(values, grid)
 
@@ -109,6 +116,8 @@ class _Writer:
         scale = self._constant(f"{edge}.scale", np.asarray(grid.scale, np.float32))
         if grid.bipolar:
             self.nodes.append(helper.make_node("BipolarQuant", [edge, scale], [result], domain=DOMAIN))
+        elif not self.runnable and self.file_format != "qonnx":
+            self._integer_quantizer(edge, result, scale, grid)
         elif not self.runnable:
             parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(grid.bits))]
             names = [self._constant(name, np.float32(value)) for name, value in parameters]
@@ -132,6 +141,47 @@ class _Writer:
                 helper.make_node("Clip", [whole, *ends], [codes]),
                 helper.make_node("Mul", [codes, scale], [result]),
             ]
+        return result
+
+    def _integer_quantizer(self, edge: str, result: str, scale: str, grid: QuantizerGrid) -> None:
+        """Add QuantizeLinear, Clip for codes of fewer than 8 bits, and DequantizeLinear."""
+        low, high = grid.limits
+        zero = self._constant(f"{edge}.zero", np.uint8(grid.zero))
+        codes = self._fresh(f"{edge}.codes")
+        self.nodes.append(helper.make_node("QuantizeLinear", [edge, scale, zero], [codes]))
+        if grid.bits < MAX_BITS:
+            if self.file_format == "qdq":
+                raise SpecError(
+                    f"--format qdq: activations of {edge} have {grid.bits} bits, and QDQ files 8; allow only 8 bits of "
+                    "activations (--act-bits 8), or write --format qcdq"
+                )
+            ends = [self._constant(f"{edge}.{end}", np.uint8(n)) for end, n in (("low", low), ("high", high))]
+            clipped = self._fresh(f"{edge}.clipped")
+            self.nodes.append(helper.make_node("Clip", [codes, *ends], [clipped]))
+            codes = clipped
+        self.nodes.append(helper.make_node("DequantizeLinear", [codes, scale, zero], [result]))
+
+    def _integer_weights(self, name: str, grid: QuantizerGrid, weights: NDArray[np.float32]) -> str:
+        """Add weights as int8 codes, a Clip that shows their bits in QCDQ, and DequantizeLinear; return their edge."""
+        if grid.bipolar:
+            raise SpecError(
+                f"--format {self.file_format}: {name} has 1-bit weights of two values, which it cannot express; allow "
+                "2 bits or more (--w-bits), or write --format qonnx"
+            )
+        axes = [axis for axis, size in enumerate(grid.scale.shape) if size > 1]
+        axis = axes[0] if axes else 0
+        scales = grid.scale.reshape(-1) if axes else grid.scale.reshape(())
+        codes = self._constant(f"{name}.codes", np.rint(weights / grid.scale).astype(np.int8))
+        scale = self._constant(f"{name}.scale", np.asarray(scales, np.float32))
+        zero = self._constant(f"{name}.zero", np.zeros(scales.shape, np.int8))
+        if grid.bits < MAX_BITS and self.file_format == "qcdq":
+            low, high = grid.limits
+            ends = [self._constant(f"{name}.{end}", np.int8(n)) for end, n in (("low", low), ("high", high))]
+            clipped = self._fresh(f"{name}.clipped")
+            self.nodes.append(helper.make_node("Clip", [codes, *ends], [clipped]))
+            codes = clipped
+        result = self._fresh(f"{name}.quantized")
+        self.nodes.append(helper.make_node("DequantizeLinear", [codes, scale, zero], [result], axis=axis))
         return result
 
     def _add_bias(self, node: Any, product: WeightedProduct) -> None:
@@ -184,6 +234,7 @@ def write_model(
     bias: Mapping[str, NDArray[np.float32]] | None = None,
     *,
     runnable: bool = False,
+    file_format: FileFormat = "qonnx",
 ) -> Any:
     """Return a network with quantizers as an ONNX model.
 
@@ -191,9 +242,13 @@ def write_model(
         calibration: The float network, with the grids of its quantizers.
         widths: The bits of every quantizer.
         bias: Numbers (channels,) to add to the results of products, by product.
-        runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are those of QONNX.
+        runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are those of the format.
+        file_format: "qonnx"; "qcdq" (QuantizeLinear, Clip, DequantizeLinear); or "qdq", of 8-bit activations.
+
+    Raises:
+        SpecError: The format cannot express the widths.
     """
-    return _Writer(calibration, widths, bias or {}, runnable).write()
+    return _Writer(calibration, widths, bias or {}, runnable, file_format).write()
 
 
 def correct_bias(calibration: Calibration, widths: Widths) -> dict[str, NDArray[np.float32]]:

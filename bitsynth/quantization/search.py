@@ -31,7 +31,7 @@ from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.goal import Cost, CostName, Loss, SearchGoal, cost_in
 from bitsynth.quantization.integer_program import WidthTable, cheapest_bits, price
-from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
+from bitsynth.quantization.quantized_model import FileFormat, Widths, correct_bias, write_model
 from bitsynth.quantization.search_state import SearchState, Trial
 
 FIXED_BITS = 8
@@ -164,9 +164,9 @@ class Search:
             self._biases[key] = correct_bias(self.calibration, widths)
         return self._biases[key]
 
-    def model(self, widths: Widths) -> Any:
+    def model(self, widths: Widths, file_format: FileFormat = "qonnx") -> Any:
         """Return the quantized network with some widths, its biases corrected."""
-        return write_model(self.calibration, widths, self.bias(widths))
+        return write_model(self.calibration, widths, self.bias(widths), file_format=file_format)
 
     def measure(self, widths: Widths) -> Trial:
         """Run a choice of widths on all samples, its biases corrected, and compile it; keep and return the trial."""

@@ -172,6 +172,7 @@ def test_options_that_do_not_fit_are_refused(options, message, data):
     ("change", "message"),
     [
         (lambda x: x[:, :2], "data of x have shape (24, 2, 10, 10); wanted ('samples', 3, 10, 10)"),
+        (lambda x: x[:2], "data have 2 samples; give 4 at least"),
         (lambda x: x[:0], "data of x have shape (0, 3, 10, 10)"),
         (lambda x: x * np.nan, "data of x hold NaN or infinity"),
         (lambda x: {"z": x}, "no data of the input x; arrays: z"),

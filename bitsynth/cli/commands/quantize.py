@@ -84,6 +84,12 @@ Minimize = Annotated[
         show_default="cycles if the loss has a bound, else loss",
     ),
 ]
+WrittenAs = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="FORMAT", help="qonnx; qcdq, without 1-bit weights; or qdq, with 8-bit activations alone."
+    ),
+]
 FrontFolder = Annotated[
     Path | None,
     typer.Option(
@@ -113,6 +119,7 @@ def quantize(
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,
+    written_as: WrittenAs = "qonnx",
     pareto: FrontFolder = None,
     html: HtmlFile = None,
     as_json: Json = False,
@@ -122,8 +129,8 @@ def quantize(
     Each layer gets the bits of activations and weights with the fewest predicted cycles on the processor with which
     the whole network loses no more than --loss on the data. With --cycles or --bytes alone, the bits lose least within
     these bounds; --minimize names another goal, and all bounds hold. Weights have a scale a channel and are rounded
-    by the inputs seen; biases are corrected; no training. The file is written with quantizers of QONNX, for
-    `bitsynth compile`. Inputs, residuals and inputs of pools have 8 bits.
+    by the inputs seen; biases are corrected; no training. The file is for
+    `bitsynth compile`; ONNX Runtime runs it too as qcdq or qdq. Inputs, residuals and inputs of pools have 8 bits.
 
     The loss is measured on the data given, by the compiled network where the instruction set runs here. Give other
     data than those that you judge the result by. A search that was interrupted goes on when it is repeated.
@@ -160,6 +167,7 @@ def quantize(
             shapes=parse_shapes(shape),
             fixed=parse_fixed(fix),
             front=pareto is not None,
+            file_format=written_as,
             progress=say,
         )
     report = result.report
