@@ -16,7 +16,8 @@ import bitsynth
 from bitsynth import device, errors, layers
 from bitsynth.bench.baselines.caps import Cap
 from bitsynth.cli import interrupts
-from bitsynth.graph.read import qonnx_nodes, tflite
+from bitsynth.graph.read import tflite
+from bitsynth.graph.read.nodes import qonnx
 from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
@@ -121,8 +122,8 @@ def test_every_function_of_lane_expressions():
 
 
 OPERATORS = {
-    "QONNX and FINN": qonnx_nodes.DOMAINS,
-    "Channels last of QONNX": (qonnx_nodes.CHANNELS_LAST_DOMAIN,),
+    "QONNX and FINN": qonnx.DOMAINS,
+    "Channels last of QONNX": (qonnx.CHANNELS_LAST_DOMAIN,),
     "ONNX Runtime": ("com.microsoft",),
     "Vitis AI and Quark": ("com.vai.quantize", "com.amd.quark"),
     "OpenVINO": ("org.openvinotoolkit",),

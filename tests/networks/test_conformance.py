@@ -11,7 +11,7 @@ from support.node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.read import constant_and_move_nodes
+from bitsynth.graph.read.nodes import constants_and_moves
 from bitsynth.graph.read.readers import reader_of
 
 PARAMETERS = {
@@ -20,8 +20,8 @@ PARAMETERS = {
     **dict.fromkeys(("Clip", "Dropout", "Expand", "Gather", "Pad", "Pow", "Reshape", "Tile", "TopK"), range(1, 4)),
     **dict.fromkeys(("Resize", "Slice", "Split", "Squeeze", "Unsqueeze", "Upsample", "CastLike"), range(1, 5)),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"), (1,)),
-    **dict.fromkeys(("ReduceL1", "ReduceL2", *constant_and_move_nodes.INDEXED_READERS), (1,)),
-    **dict.fromkeys(constant_and_move_nodes.FOLDED_READERS, range(4)),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", *constants_and_moves.INDEXED_READERS), (1,)),
+    **dict.fromkeys(constants_and_moves.FOLDED_READERS, range(4)),
     **dict.fromkeys(("GRU", "LSTM"), (4,)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"), (1, 2, 3)),
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "BatchNormalization", "LayerNormalization"), range(1, 8)),

@@ -8,7 +8,7 @@ from support.onnx_files import MICROSOFT, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.read import microsoft_nodes
+from bitsynth.graph.read.nodes import microsoft
 
 
 def floats(rng, *shape):
@@ -59,7 +59,7 @@ def test_fused_nodes_are_what_they_join(name, rng):
 def test_every_operator_of_floats_has_a_case(rng):
     """`test_microsoft.py` has those of codes."""
     of_codes = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "NhwcMaxPool", "QLinearConv"}
-    assert {made(rng)[0].op_type for made in CASES.values()} == microsoft_nodes.FUSED_READERS.keys() - of_codes
+    assert {made(rng)[0].op_type for made in CASES.values()} == microsoft.FUSED_READERS.keys() - of_codes
 
 
 def test_an_activation_that_is_not_known_is_refused(rng):

@@ -8,7 +8,7 @@ from onnx import helper
 from support.onnx_files import MICROSOFT, model, node
 
 from bitsynth.graph import read, run
-from bitsynth.graph.read import microsoft_nodes
+from bitsynth.graph.read.nodes import microsoft
 
 ALL = {np.uint8: np.arange(256).astype(np.uint8), np.int8: np.arange(-128, 128).astype(np.int8)}
 """All codes of a type."""
@@ -145,5 +145,5 @@ def test_an_operator_means_what_onnx_runtime_computes(name):
 def test_every_operator_of_codes_has_a_case():
     """`test_fused.py` has those of floats."""
     cases = {one.op_type for one, *_ in CASES.values()}
-    assert cases - microsoft_nodes.FUSED_READERS.keys() == microsoft_nodes.QUANTIZED_READERS.keys()
-    assert cases & microsoft_nodes.FUSED_READERS.keys() == OF_CODES
+    assert cases - microsoft.FUSED_READERS.keys() == microsoft.QUANTIZED_READERS.keys()
+    assert cases & microsoft.FUSED_READERS.keys() == OF_CODES

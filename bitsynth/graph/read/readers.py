@@ -7,52 +7,52 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.read import (
-    comparison_nodes,
-    constant_and_move_nodes,
-    elementwise_nodes,
-    file,
-    microsoft_nodes,
-    product_and_pool_nodes,
-    qonnx_nodes,
-    quantized_nodes,
-    recurrent_nodes,
-    reduction_and_norm_nodes,
-    resize_nodes,
-)
+from bitsynth.graph.read import file
 from bitsynth.graph.read.file_node import Reader
+from bitsynth.graph.read.nodes import (
+    comparisons,
+    constants_and_moves,
+    elementwise,
+    microsoft,
+    products_and_pools,
+    qonnx,
+    quantized,
+    recurrent,
+    reductions_and_norms,
+    resize,
+)
 from bitsynth.graph.read.tflite import DOMAIN as TFLITE
 from bitsynth.graph.read.tflite.codes import READERS as TFLITE_READERS
 
 _STANDARD = {
-    **elementwise_nodes.READERS,
-    **comparison_nodes.READERS,
-    **reduction_and_norm_nodes.READERS,
-    **constant_and_move_nodes.READERS,
-    **resize_nodes.READERS,
-    **recurrent_nodes.READERS,
-    **product_and_pool_nodes.READERS,
-    **quantized_nodes.READERS,
-    **quantized_nodes.ANY_DOMAIN_READERS,
+    **elementwise.READERS,
+    **comparisons.READERS,
+    **reductions_and_norms.READERS,
+    **constants_and_moves.READERS,
+    **resize.READERS,
+    **recurrent.READERS,
+    **products_and_pools.READERS,
+    **quantized.READERS,
+    **quantized.ANY_DOMAIN_READERS,
 }
 _BY_INTEGERS = {
-    *({*quantized_nodes.READERS, *microsoft_nodes.QUANTIZED_READERS} - {"QuantizeLinear", "DequantizeLinear"}),
+    *({*quantized.READERS, *microsoft.QUANTIZED_READERS} - {"QuantizeLinear", "DequantizeLinear"}),
     *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
 }
 """Operators of integer networks of ONNX Runtime, whose formula differs from exact arithmetic."""
 _CUSTOM: dict[str, dict[str, Reader]] = {
-    "com.microsoft": {**microsoft_nodes.READERS, **recurrent_nodes.MICROSOFT_READERS},
-    **dict.fromkeys(qonnx_nodes.DOMAINS, qonnx_nodes.READERS),
-    qonnx_nodes.CHANNELS_LAST_DOMAIN: qonnx_nodes.CHANNELS_LAST_READERS,
-    **quantized_nodes.VENDOR_READERS,
+    "com.microsoft": {**microsoft.READERS, **recurrent.MICROSOFT_READERS},
+    **dict.fromkeys(qonnx.DOMAINS, qonnx.READERS),
+    qonnx.CHANNELS_LAST_DOMAIN: qonnx.CHANNELS_LAST_READERS,
+    **quantized.VENDOR_READERS,
     TFLITE: TFLITE_READERS,
 }
 """Readers of operators that are not of standard ONNX, by domain and operator."""
-_VENDORS = {op for readers in quantized_nodes.VENDOR_READERS.values() for op in readers}
+_VENDORS = {op for readers in quantized.VENDOR_READERS.values() for op in readers}
 _QUANTIZERS = {
     *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-    *qonnx_nodes.READERS,
+    *qonnx.READERS,
     *_VENDORS,
 }
 """Operators that only networks of integers have."""
@@ -61,13 +61,13 @@ _QUANTIZERS = {
 def reader_of(op: str, domain: str) -> Reader | None:
     """Return the reader of an operator of a domain; None if it has none."""
     if domain in ("", "ai.onnx"):
-        return _STANDARD.get(op) or qonnx_nodes.READERS.get(op)
-    return _CUSTOM.get(domain, quantized_nodes.ANY_DOMAIN_READERS).get(op)
+        return _STANDARD.get(op) or qonnx.READERS.get(op)
+    return _CUSTOM.get(domain, quantized.ANY_DOMAIN_READERS).get(op)
 
 
 def custom_operators() -> dict[str, tuple[str, ...]]:
     """Return the names of the operators that are not of standard ONNX, by domain; "" has those of any other domain."""
-    return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": quantized_nodes.ANY_DOMAIN_READERS}.items()}
+    return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": quantized.ANY_DOMAIN_READERS}.items()}
 
 
 def require_known(nodes: Sequence[Any]) -> None:

@@ -20,7 +20,7 @@ from bitsynth.graph.read.file_node import (
     to_channels_last,
     with_channels_last,
 )
-from bitsynth.graph.read.product_and_pool_nodes import (
+from bitsynth.graph.read.nodes.products_and_pools import (
     count_elements,
     read_max_pool,
     reshape_to_channels,

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.infer import MAX_ELEMENTS
-from bitsynth.graph.read.constant_and_move_nodes import READERS as MOVES
-from bitsynth.graph.read.constant_and_move_nodes import concatenate
-from bitsynth.graph.read.elementwise_nodes import READERS as ELEMENTWISE
 from bitsynth.graph.read.file_node import (
     FileNode,
     Reader,
@@ -23,10 +20,13 @@ from bitsynth.graph.read.file_node import (
     transpose,
     with_channels_last,
 )
-from bitsynth.graph.read.product_and_pool_nodes import (
+from bitsynth.graph.read.nodes.constants_and_moves import READERS as MOVES
+from bitsynth.graph.read.nodes.constants_and_moves import concatenate
+from bitsynth.graph.read.nodes.elementwise import READERS as ELEMENTWISE
+from bitsynth.graph.read.nodes.products_and_pools import (
     READERS as PRODUCTS,
 )
-from bitsynth.graph.read.product_and_pool_nodes import (
+from bitsynth.graph.read.nodes.products_and_pools import (
     add_average_pool,
     add_convolution,
     read_max_pool,

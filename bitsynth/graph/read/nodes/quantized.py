@@ -21,7 +21,7 @@ from bitsynth.graph.read.file_node import (
     quantize_to,
     require_positive,
 )
-from bitsynth.graph.read.product_and_pool_nodes import add_convolution, reshape_to_channels
+from bitsynth.graph.read.nodes.products_and_pools import add_convolution, reshape_to_channels
 from bitsynth.graph.types import Integers, Tensor, cast, full_range, is_float
 from bitsynth.graph.types import limits as limits_of
 

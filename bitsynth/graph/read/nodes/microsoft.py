@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.read import elementwise_nodes
-from bitsynth.graph.read.constant_and_move_nodes import concatenate
-from bitsynth.graph.read.elementwise_nodes import read_gelu, read_swish, softmax_axes
 from bitsynth.graph.read.file_node import (
     FileNode,
     Reader,
@@ -20,14 +17,17 @@ from bitsynth.graph.read.file_node import (
     with_channels_last,
     with_layout_attribute,
 )
-from bitsynth.graph.read.product_and_pool_nodes import (
+from bitsynth.graph.read.nodes import elementwise
+from bitsynth.graph.read.nodes.constants_and_moves import concatenate
+from bitsynth.graph.read.nodes.elementwise import read_gelu, read_swish, softmax_axes
+from bitsynth.graph.read.nodes.products_and_pools import (
     add_average_pool,
     read_conv,
     read_gemm,
     read_max_pool,
     transpose_if,
 )
-from bitsynth.graph.read.quantized_nodes import (
+from bitsynth.graph.read.nodes.quantized import (
     align_per_channel,
     out_dtype,
     read_dequantize_linear,
@@ -39,7 +39,7 @@ from bitsynth.graph.read.quantized_nodes import (
     subtract_zero_point,
     zero_point_of,
 )
-from bitsynth.graph.read.reduction_and_norm_nodes import read_layer_norm, read_rms_norm
+from bitsynth.graph.read.nodes.reductions_and_norms import read_layer_norm, read_rms_norm
 from bitsynth.graph.types import Tensor, cast, limits
 
 
@@ -184,7 +184,7 @@ def _add_activation(node: FileNode, edge: str) -> tuple[str, ...]:
         if f"activation_{key}" in node.attributes
     }
     attributes = dict(zip(_ACTIVATION_PARAMETERS[name], numbers, strict=False)) | alone
-    return elementwise_nodes.READERS[name](replace(node, inputs=(edge,), attributes=attributes))
+    return elementwise.READERS[name](replace(node, inputs=(edge,), attributes=attributes))
 
 
 def _read_fused_conv(node: FileNode) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from bitsynth.graph.operators.rounding import QONNX_ROUNDINGS
-from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.file_node import (
     FileNode,
     Quantizer,
@@ -17,9 +16,16 @@ from bitsynth.graph.read.file_node import (
     transpose,
     with_channels_last,
 )
-from bitsynth.graph.read.product_and_pool_nodes import add_patches, add_window_sums, read_conv, read_max_pool, window_of
-from bitsynth.graph.read.recurrent_nodes import MAX_STEPS
-from bitsynth.graph.read.reduction_and_norm_nodes import read_batch_norm
+from bitsynth.graph.read.nodes.constants_and_moves import concatenate
+from bitsynth.graph.read.nodes.products_and_pools import (
+    add_patches,
+    add_window_sums,
+    read_conv,
+    read_max_pool,
+    window_of,
+)
+from bitsynth.graph.read.nodes.recurrent import MAX_STEPS
+from bitsynth.graph.read.nodes.reductions_and_norms import read_batch_norm
 from bitsynth.graph.types import Integers, Tensor, cast
 
 CHANNELS_LAST_DOMAIN = "qonnx.custom_op.channels_last"

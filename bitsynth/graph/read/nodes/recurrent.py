@@ -18,9 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
-from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, transpose
-from bitsynth.graph.read.quantized_nodes import read_dynamic_quantize_linear, scale_of, zero_point_of
+from bitsynth.graph.read.nodes.constants_and_moves import concatenate
+from bitsynth.graph.read.nodes.quantized import read_dynamic_quantize_linear, scale_of, zero_point_of
 from bitsynth.graph.types import Tensor, cast
 
 MAX_STEPS = 4096

@@ -23,8 +23,8 @@ from bitsynth.graph.arithmetic.intervals import Interval, Intervals, interval
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.read.comparison_nodes import add_bipolar, match_threshold_sum, match_twice_less_one
 from bitsynth.graph.read.file_node import MAX_FOLDING_ERROR, FileNode, Quantizer
+from bitsynth.graph.read.nodes.comparisons import add_bipolar, match_threshold_sum, match_twice_less_one
 from bitsynth.graph.types import Integers, Reals, Tensor, cast
 
 MAX_LIMIT = 1 << 31

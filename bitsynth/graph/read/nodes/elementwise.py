@@ -17,11 +17,11 @@ import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
-from bitsynth.graph.read.comparison_nodes import add_bipolar
 from bitsynth.graph.read.file import dtype_of
 from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
-from bitsynth.graph.read.quantized_nodes import is_dory_add, read_dory_add
-from bitsynth.graph.read.quantizer_recovery import (
+from bitsynth.graph.read.nodes.comparisons import add_bipolar
+from bitsynth.graph.read.nodes.quantized import is_dory_add, read_dory_add
+from bitsynth.graph.read.nodes.quantizer_recovery import (
     MAX_LIMIT,
     add_quantizer_within,
     constant_number,

@@ -20,7 +20,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.read.file_node import FileNode, Reader, to_channels_last
-from bitsynth.graph.read.quantizer_recovery import recover_weight_codes
+from bitsynth.graph.read.nodes.quantizer_recovery import recover_weight_codes
 from bitsynth.graph.types import Shape, Tensor, cast
 
 _MAX_WINDOW_SIZE = 1 << 20

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.graph.read.elementwise_nodes import add_power
 from bitsynth.graph.read.file_node import FileNode, Reader, find_channels_first, to_channels_last
+from bitsynth.graph.read.nodes.elementwise import add_power
 
 Reducer = Callable[[FileNode, str, tuple[int, ...]], str]
 """Adds the reduction of an edge along axes, which stay as 1; returns its edge."""
