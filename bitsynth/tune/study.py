@@ -1,28 +1,31 @@
 """A study: trials of schedules in a file of text, which several processes may work on and any may leave.
 
-optuna keeps the file and proposes the schedules. Every trial says until when it may take; one that still runs
-after that was left alone by its process, and failed.
+optuna keeps the file, its journal of a line of JSON an operation, and proposes the schedules. Every trial says until
+when it may take; one that still runs after that was left alone by its process, and failed.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition
-from typing import Any
+from typing import Annotated, Any, cast
 
 import msgspec
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import locked, read_file, unwritable
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.tune import journal
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.space import Space
 
@@ -35,6 +38,82 @@ _DRAWS = 64
 _EI_CANDIDATES = 4
 """Few, or the sampler draws its favourite again and again: the space is small, and no schedule is tried twice."""
 _SCHEDULE, _TIMING, _WHY, _UNTIL = "schedule", "timing", "why", "until"
+_ADVICE = "name another file with --study"
+_MAX_BYTES = 1 << 30
+_LAST_CODE = 10
+_START = b'{"op_code":'
+
+
+class _Operation(msgspec.Struct):
+    """The fields that every line has."""
+
+    op_code: Annotated[int, msgspec.Meta(ge=0, le=_LAST_CODE)]
+    worker_id: str
+
+
+@contextmanager
+def _open_journal(path: Path) -> Iterator[JournalStorage]:
+    """Yield the studies of the file, created if there is none; only this process writes to it within the block.
+
+    An empty file is one without studies. A last line that was cut off as it was written is dropped.
+    SpecError for any other file, which stays as it is, and for what the block finds wrong in the studies; ToolError
+    if the file cannot be written.
+    """
+    try:
+        _whole_bytes(path)  # Before a lock is created next to it.
+        with locked(Path(f"{path}.lock"), lambda error: unwritable(path, error, _ADVICE)) as lock:
+            whole = _whole_bytes(path)
+            with _refuse_foreign_objects(path):
+                storage = JournalStorage(_JournalFile(str(path), cast(Any, lock)))
+                for study in storage.get_all_studies():
+                    msgspec.json.decode(study.study_name, type=TuningTask)
+                if os.path.getsize(path) > whole:
+                    os.truncate(path, whole)
+                yield storage
+    except OSError as error:
+        raise unwritable(path, error, _ADVICE) from None
+
+
+class _JournalFile(JournalFileBackend):
+    """A file that says which one cannot be written."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append operations; ToolError if the file cannot be written."""
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise unwritable(Path(self._file_path), error, _ADVICE) from None
+
+
+def _whole_bytes(path: Path) -> int:
+    """Return bytes up to the end of the last whole line.
+
+    SpecError if a line is not an operation, or the file is a link.
+    """
+    if path.is_symlink():
+        raise SpecError(f"{path} is a link; name the file itself with --study")
+    try:
+        data = read_file(path, _MAX_BYTES)
+    except FileNotFoundError:
+        return 0
+    *lines, cut = data.split(b"\n")
+    with _refuse_foreign_objects(path):
+        for line in lines:
+            msgspec.json.decode(line, type=_Operation)
+        if cut and not (lines and (cut.startswith(_START) or _START.startswith(cut))):
+            raise ValueError("its last line is neither whole nor the beginning of an operation")
+    return len(data) - len(cut)
+
+
+@contextmanager
+def _refuse_foreign_objects(path: Path) -> Iterator[None]:
+    """Raise SpecError for objects in a file that are not optuna's: optuna would trust them."""
+    try:
+        yield
+    except (OSError, ToolError):
+        raise
+    except Exception as error:
+        raise SpecError(f"{path} is not a study ({type(error).__name__}: {error}); {_ADVICE}") from None
 
 
 class Study:
@@ -163,7 +242,7 @@ def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> 
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name, about = msgspec.json.encode(task).decode(), {"format": FORMAT, "seal": fingerprint}
-    with journal.opened(path) as storage:
+    with _open_journal(path) as storage:
         known = name in {s.study_name for s in storage.get_all_studies()}
         optuna_study = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
         study = Study(optuna_study, space)
@@ -174,6 +253,6 @@ def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> 
     if optuna_study.user_attrs != about:
         raise SpecError(
             f"{path} has a study of this layer made with another compiler, other kernels, another processor or "
-            f"another version; {journal.ADVICE}"
+            f"another version; {_ADVICE}"
         )
     return study

@@ -22,7 +22,7 @@ from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
 from bitsynth.store.matmul import MATMUL
-from bitsynth.tune.operands import TaskOperands
+from bitsynth.tune.measurer import TaskOperands
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = [

@@ -23,7 +23,7 @@ from bitsynth.layers.planning import default_of
 from bitsynth.layers.tuned import TuningTask
 from bitsynth.store.matmul import MATMUL
 from bitsynth.toolchain.compiler import preferred
-from bitsynth.tune.layer_timer import LayerTimer
+from bitsynth.tune.worker import LayerTimer
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
 pytestmark = pytest.mark.skipif(

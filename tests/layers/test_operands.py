@@ -6,7 +6,7 @@ from support.layer_cases import convolution
 
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.tune.operands import TaskOperands
+from bitsynth.tune.measurer import TaskOperands
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, Refuted, ToolError
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.tune import board_measurer
+from bitsynth.tune import boards as boards_module
 from bitsynth.tune.boards import Boards
-from bitsynth.tune.measurer import TrialFailed
-from bitsynth.tune.operands import TaskOperands
+from bitsynth.tune.measurer import TaskOperands, TrialFailed
 from bitsynth.tune.space import space
 
 
@@ -150,12 +149,12 @@ class Late(Pretended):
     [(False, TrialFailed, "late: took longer than 5 s"), (True, ToolError, "late: the connection was lost")],
 )
 def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
-    monkeypatch.setattr(board_measurer, "compile_program", list)
+    monkeypatch.setattr(boards_module, "compile_program", list)
     task = TuningTask("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
     operands, default = TaskOperands(task), space(task).priors[0]
     late: Any = Late(gone)
     with pytest.raises(kind) as caught:
-        board_measurer.BoardMeasurer(late, operands, board_measurer.default_work(operands, default), 5).measure(
+        boards_module.BoardMeasurer(late, operands, boards_module.default_work(operands, default), 5).measure(
             default, 1
         )
     assert str(caught.value) == said

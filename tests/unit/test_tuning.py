@@ -25,10 +25,9 @@ from bitsynth.store.entry import ProvedEntry
 from bitsynth.store.matmul import MATMUL
 from bitsynth.tune import space as spaces
 from bitsynth.tune import study as studies
-from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, tune
+from bitsynth.tune.local import started
+from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, study_file, tune
 from bitsynth.tune.measurer import Timing, TrialFailed
-from bitsynth.tune.outcome import study_file
-from bitsynth.tune.process_measurer import started
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study
 

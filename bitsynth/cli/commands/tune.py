@@ -27,7 +27,7 @@ from bitsynth.isa import load
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
     from bitsynth.layers.tuned import TuningTask
-    from bitsynth.tune.outcome import Share, TuningRun
+    from bitsynth.tune.loop import Share, TuningRun
 
 Size = tuple[int, int]
 
@@ -108,15 +108,15 @@ def _require_tunable(task: TuningTask) -> None:
 def _open_workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
     """Yield a function that tunes a task here or on boards; raise if a task cannot be measured there."""
     if hosts:
-        from bitsynth.tune import boards, remote
+        from bitsynth.tune import boards
 
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
                 have = stack.enter_context(boards.opened(hosts, tasks[0].isa, _warn_of_lost_board, runner))
             for task in tasks:
-                remote.require_measurable(have, task)
-            yield partial(remote.tune_task, have)
+                boards.require_measurable(have, task)
+            yield partial(boards.tune_task, have)
     else:
         from bitsynth.tune import local
 
