@@ -22,7 +22,6 @@ _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
 _ROWS = 16_384
 """The most input rows, over all samples, from which a product's second moments are computed."""
-_BIAS_SAMPLES = 64
 _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
 _FEW_BITS = 5
@@ -55,17 +54,10 @@ class Calibration:
     """Some numbers of each edge that gets a quantizer."""
     moments: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Second moments (depth, depth) of the inputs of each product of one group."""
-    means: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The mean of each channel of a product's results, on `bias_samples`."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the results of products."""
     _grids: dict[tuple[str, int], QuantizerGrid] = field(default_factory=dict)
     _weights: dict[tuple[str, int], tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
-
-    @property
-    def bias_samples(self) -> Sequence[Feed]:
-        """The samples on which biases are corrected."""
-        return self.samples[:_BIAS_SAMPLES]
 
     def collect(self, progress: Progress) -> None:
         """Run the float network on all samples."""
@@ -78,15 +70,11 @@ class Calibration:
         kept: dict[str, list[NDArray[np.float32]]] = {e: [] for e in edges}
         share = max(1, _KEPT_NUMBERS // len(self.samples))
         row_share = max(8, _ROWS // len(self.samples))
-        sums: dict[str, NDArray[np.float64]] = {}
         self.moments = {p.name: np.zeros((_depth(p, network),) * 2) for p in products}
         for k, sample in enumerate(self.samples):
             progress("calibrating", k, len(self.samples))
             values = {**sample, **run(sample)}
             self.shapes = {name: values[name].shape for name in results}
-            for product in network.products if k < len(self.bias_samples) else ():
-                own = channel_means(product, values[product.output])
-                sums[product.name] = sums.get(product.name, 0) + own
             self.outputs.append(tuple(np.asarray(values[name], np.float32) for name in network.float_outputs))
             for name in (*network.float_outputs, *edges):
                 if not values[name].size or not np.isfinite(values[name]).all():
@@ -99,7 +87,6 @@ class Calibration:
                 rows = _rows(product, network, np.asarray(values[product.edge], np.float32))
                 some = rows[rng.integers(0, len(rows), row_share)] if len(rows) > row_share else rows
                 self.moments[product.name] += some.T @ some
-        self.means = {name: total / len(self.bias_samples) for name, total in sums.items()}
         self.numbers = {edge: np.concatenate(parts) for edge, parts in kept.items()}
 
     def grid(self, edge: str, bits: int) -> QuantizerGrid:
@@ -125,24 +112,34 @@ class Calibration:
     def weights(self, product: WeightedProduct, bits: int) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
         if (product.name, bits) not in self._weights:
-            weights, shorten = self.network.constants[product.weights], self._shorten(product)
-            grid = weight_grid(weights, bits, product.channel_axis, shorten)
-            if product.name in self.moments:
-                rows = np.moveaxis(weights, product.channel_axis, 0)
-                flat = rows.reshape(len(rows), -1)
-                grid, rounded = learn_rounding(flat, grid, self.moments[product.name], shorten)
-                on_grid = np.moveaxis(rounded.reshape(rows.shape), 0, product.channel_axis)
-            else:
-                on_grid = grid.quantized(weights)
-            self._weights[product.name, bits] = grid, np.ascontiguousarray(on_grid, np.float32)
+            weights = self.network.constants[product.weights]
+            moments = self.moments.get(product.name)
+            self._weights[product.name, bits] = self.round_weights(
+                product, bits, self.as_rows(product, weights), moments
+            )
         return self._weights[product.name, bits]
 
+    def as_rows(self, product: WeightedProduct, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return a product's weights as (channels, depth)."""
+        rows = np.moveaxis(weights, product.channel_axis, 0)
+        return rows.reshape(len(rows), -1)
 
-def channel_means(product: WeightedProduct, result: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the mean of each channel of a product's result."""
-    channels = 1 if product.op == "Conv" else result.ndim - 1
-    others = tuple(axis for axis in range(result.ndim) if axis != channels)
-    return np.asarray(result.astype(np.float64).mean(others))
+    def round_weights(
+        self, product: WeightedProduct, bits: int, rows: NDArray[Any], moments: NDArray[np.float64] | None
+    ) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+        """Return a grid for weights of a product (channels, depth), and the weights rounded to it, in the file's shape.
+
+        They are rounded by second moments of inputs, or to the nearest codes without.
+        """
+        shape, axis = self.network.constants[product.weights].shape, product.channel_axis
+        moved = (shape[axis], *(size for k, size in enumerate(shape) if k != axis))
+        weights = np.moveaxis(rows.reshape(moved), 0, axis).astype(np.float32)
+        shorten = self._shorten(product)
+        grid = weight_grid(weights, bits, axis, shorten)
+        if moments is None:
+            return grid, np.ascontiguousarray(grid.quantized(weights))
+        grid, rounded = learn_rounding(rows, grid, moments, shorten)
+        return grid, np.ascontiguousarray(np.moveaxis(rounded.reshape(moved), 0, axis))
 
 
 def _depth(product: WeightedProduct, network: FloatModel) -> int:

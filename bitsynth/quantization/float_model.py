@@ -279,14 +279,24 @@ class FloatModel:
 
     def is_added(self, edge: str) -> bool:
         """Return whether a second operand that is computed is added between an edge and the next quantizer."""
+        return self.residual_after(edge) is not None
+
+    def residual_after(self, edge: str, through: Sequence[str] = _KEEP_SCALE) -> tuple[Any, int] | None:
+        """Return the first addition of a second operand that is computed, and which of its inputs that operand is.
+
+        None if a quantizer, an operator not in `through`, or several readers come before.
+        """
         while edge not in self.quantized_edges:
             readers = self.readers.get(edge, ())
-            if len(readers) != 1 or readers[0].op_type not in _KEEP_SCALE:
-                return False
-            if readers[0].op_type in ("Add", "Sub") and all(n not in self.constants for n in readers[0].input):
-                return True
-            edge = readers[0].output[0]
-        return False
+            if len(readers) != 1:
+                return None
+            node = readers[0]
+            if node.op_type in ("Add", "Sub") and all(n not in self.constants for n in node.input):
+                return node, 1 - list(node.input).index(edge)
+            if node.op_type not in through:
+                return None
+            edge = node.output[0]
+        return None
 
     def _is_accumulator(self, edge: str) -> bool:
         """Return whether an edge is a product's result, or one that elementwise operators made of it, read once."""
@@ -321,7 +331,10 @@ class FloatRunner:
         runtime = require_runtime()
         opened = onnx.ModelProto()
         opened.CopyFrom(model)
-        have = {x.name for x in opened.graph.output}
+        wanted = [x for x in opened.graph.output if x.name in edges]
+        have = {x.name for x in wanted}
+        del opened.graph.output[:]  # what no wanted edge needs is not run
+        opened.graph.output.extend(wanted)
         opened.graph.output.extend(onnx.ValueInfoProto(name=n) for n in dict.fromkeys(edges) if n not in have)
         options = runtime.SessionOptions()
         options.log_severity_level = 4

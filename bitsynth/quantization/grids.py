@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,19 +66,24 @@ def shorten(scale: Any, significant: Any = SIGNIFICANT_BITS) -> NDArray[np.float
 def activation_grid(values: NDArray[np.float32], bits: int, significant: int = SIGNIFICANT_BITS) -> QuantizerGrid:
     """Return the grid of activations with the least mean squared error of numbers that were seen.
 
-    Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0. The scale has `significant`
-    bits.
+    Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0. With 3 bits or more it is even:
+    then the middle between two codes is rounded to the same, whether the zero point is added before or after. The scale
+    has `significant` bits.
     """
     least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
     if most - least < _NO_RANGE:
         return QuantizerGrid(bits, np.ones((), np.float32))
     highest = (1 << bits) - 1
-    grids = {}
-    for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.0, 7):
+    grids: dict[tuple[float, int], QuantizerGrid] = {}
+    for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.25, 9):
         low, high = least * low_share, most * _FRACTIONS
         for scale in np.unique(shorten((high - low)[high > low] / highest, significant)):
-            zero = int(np.clip(np.rint(-low / scale), 0, highest)) if scale > 0 else 0
-            grids[float(scale), zero] = QuantizerGrid(bits, scale, zero)
+            zero = min(float(-low / scale), float(highest)) if scale > 0 else 0.0
+            if bits <= 2 or most == 0:
+                zeros = {round(zero)}
+            else:
+                zeros = {2 * math.floor(zero / 2), min(2 * math.ceil(zero / 2), highest - 1)}
+            grids |= {(float(scale), code): QuantizerGrid(bits, scale, code) for code in zeros}
 
     def lost(grid: QuantizerGrid) -> float:
         return float(np.square(values - grid.quantized(values), dtype=np.float64).mean())

@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import edge_names
-from bitsynth.quantization.calibration import Calibration, channel_means
-from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
+from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.float_model import WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -36,13 +36,26 @@ class Widths:
     weights: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Corrections:
+    """Constants of products that differ from those of the calibration.
+
+    Args:
+        bias: Numbers (channels,) to add to the results of products, by product.
+        weights: The grid and the rounded weights, by product.
+    """
+
+    bias: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    weights: Mapping[str, tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
+
+
 @dataclass
 class _Writer:
     """Adds quantizers to a copy of the model."""
 
     calibration: Calibration
     widths: Widths
-    bias: Mapping[str, NDArray[np.float32]]
+    corrections: Corrections
     runnable: bool
     file_format: FileFormat = "qonnx"
     nodes: list[Any] = field(default_factory=list)
@@ -66,7 +79,7 @@ class _Writer:
                 changed.input[k] = self.same.get(name, name)
             product = products.get(node.name)
             if product and product.name in self.widths.weights:
-                grid, weights = self.calibration.weights(product, self.widths.weights[product.name])
+                grid, weights = self._rounded(product)
                 replaced.add(product.weights)
                 changed.input[1] = self._weights(product.weights, grid, weights)
             self.nodes.append(changed)
@@ -83,6 +96,11 @@ class _Writer:
         if not self.runnable and self.file_format == "qonnx":
             made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return made
+
+    def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+        """Return the grid of a product's weights, and the weights on it."""
+        corrected = self.corrections.weights.get(product.name)
+        return corrected or self.calibration.weights(product, self.widths.weights[product.name])
 
     def _fresh(self, name: str) -> str:
         """Return a name that no edge of the file has, and that was not given before."""
@@ -196,7 +214,7 @@ class _Writer:
         if own.size not in (1, channels):
             return  # a bias of rows
         beta = next((a for a in node.attribute if a.name == "beta"), None)
-        total = self._whole(product, own * (beta.f if beta else 1.0) + self.bias.get(product.name, 0))
+        total = self._whole(product, own * (beta.f if beta else 1.0) + self.corrections.bias.get(product.name, 0))
         if beta:
             beta.f = 1.0
         if not total.any() and not has_own:
@@ -220,7 +238,7 @@ class _Writer:
         bias = np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), (channels,))
         if product.edge not in self.widths.edges:
             return bias
-        grid, _ = self.calibration.weights(product, self.widths.weights[product.name])
+        grid, _ = self._rounded(product)
         unit = grid.scale.reshape(-1).astype(np.float64) * float(
             self.calibration.grid(product.edge, self.widths.edges[product.edge]).scale
         )
@@ -231,7 +249,7 @@ class _Writer:
 def write_model(
     calibration: Calibration,
     widths: Widths,
-    bias: Mapping[str, NDArray[np.float32]] | None = None,
+    corrections: Corrections | None = None,
     *,
     runnable: bool = False,
     file_format: FileFormat = "qonnx",
@@ -241,25 +259,11 @@ def write_model(
     Args:
         calibration: The float network, with the grids of its quantizers.
         widths: The bits of every quantizer.
-        bias: Numbers (channels,) to add to the results of products, by product.
+        corrections: Other weights and biases of products.
         runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are those of the format.
         file_format: "qonnx"; "qcdq" (QuantizeLinear, Clip, DequantizeLinear); or "qdq", of 8-bit activations.
 
     Raises:
         SpecError: The format cannot express the widths.
     """
-    return _Writer(calibration, widths, bias or {}, runnable, file_format).write()
-
-
-def correct_bias(calibration: Calibration, widths: Widths) -> dict[str, NDArray[np.float32]]:
-    """Return what makes the mean of each channel of every product that of the float network, on the first samples.
-
-    Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
-    corrected in order: each sees the corrected ones before it.
-    """
-    bias: dict[str, NDArray[np.float32]] = {}
-    for product in calibration.network.products:
-        run = FloatRunner(write_model(calibration, widths, bias, runnable=True), [product.output])
-        means = [channel_means(product, run(sample)[product.output]) for sample in calibration.bias_samples]
-        bias[product.name] = (calibration.means[product.name] - sum(means) / len(means)).astype(np.float32)
-    return bias
+    return _Writer(calibration, widths, corrections or Corrections(), runnable, file_format).write()

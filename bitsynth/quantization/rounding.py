@@ -29,16 +29,34 @@ _BLOCK = 64
 """Columns whose errors are spread over the others together."""
 _DAMPING = 0.01
 """Added to the diagonal of moments, relative to its mean: weights stay near where few inputs were seen."""
+_FIT_DAMPING = 0.1
+"""The same where real weights are fitted: samples are few, and a fit follows what is in these alone."""
 _MAX_SWEEPS = 8
 """Times that coordinate descent passes over all columns."""
 _MAX_FITS = 4
 """Times that scales are fitted."""
 
 
-def _damp(second_moments: NDArray[np.float64]) -> NDArray[np.float64]:
+def _damp(second_moments: NDArray[np.float64], share: float = _DAMPING) -> NDArray[np.float64]:
     """Return second moments (depth, depth) with a larger diagonal, so that they can be inverted."""
     depth = len(second_moments)
-    return np.asarray(second_moments + np.eye(depth) * (_DAMPING * np.trace(second_moments) / depth + 1e-12))
+    return np.asarray(second_moments + np.eye(depth) * (share * np.trace(second_moments) / depth + 1e-12))
+
+
+def fit_weights(
+    weights: NDArray[Any], inputs: NDArray[np.float32], missing: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return real weights whose results are off the least, up to a bias, and the inputs' moments around their means.
+
+    Args:
+        weights: The weights (channels, depth), from which directions that inputs rarely have do not move away.
+        inputs: Rows of inputs (rows, depth).
+        missing: The results that are wanted, less those of `weights` (rows, channels).
+    """
+    centred = inputs - inputs.mean(0)
+    moments = (centred.T @ centred).astype(np.float64)
+    along = (centred.T @ (missing - missing.mean(0))).astype(np.float64)
+    return weights + np.linalg.solve(_damp(moments, _FIT_DAMPING), along).T, moments
 
 
 def learn_rounding(

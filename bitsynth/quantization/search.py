@@ -31,7 +31,8 @@ from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.goal import Cost, CostName, Loss, SearchGoal, cost_in
 from bitsynth.quantization.integer_program import WidthTable, cheapest_bits, price
-from bitsynth.quantization.quantized_model import FileFormat, Widths, correct_bias, write_model
+from bitsynth.quantization.quantized_model import Corrections, FileFormat, Widths, write_model
+from bitsynth.quantization.reconstruction import reconstruct
 from bitsynth.quantization.search_state import SearchState, Trial
 
 FIXED_BITS = 8
@@ -74,7 +75,7 @@ class Search:
     labels: NDArray[np.int64] | None
     progress: Progress
     state: SearchState = field(default_factory=SearchState)
-    _biases: dict[Any, Mapping[str, NDArray[np.float32]]] = field(default_factory=dict)
+    _corrections: dict[Any, Corrections] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Measure what each choice costs and loses."""
@@ -145,11 +146,11 @@ class Search:
         return math.prod(shape) // int(channels)
 
     def _run(
-        self, widths: Widths, samples: Sequence[int], bias: Mapping[str, NDArray[np.float32]] | None = None
+        self, widths: Widths, samples: Sequence[int], corrections: Corrections | None = None
     ) -> list[FloatResults]:
         """Return the float outputs with some widths."""
         run = FloatRunner(
-            write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.float_outputs
+            write_model(self.calibration, widths, corrections, runnable=True), self.calibration.network.float_outputs
         )
         return [tuple(run(self.calibration.samples[k]).values()) for k in samples]
 
@@ -158,18 +159,18 @@ class Search:
         wanted = [self.calibration.outputs[k] for k in samples]
         return float(np.mean(relative_errors(self._run(widths, samples), wanted)))
 
-    def bias(self, widths: Widths) -> Mapping[str, NDArray[np.float32]]:
-        """Return the corrections of biases with some widths; they are computed once."""
-        if (key := _key(widths)) not in self._biases:
-            self._biases[key] = correct_bias(self.calibration, widths)
-        return self._biases[key]
+    def corrections(self, widths: Widths) -> Corrections:
+        """Return weights and biases for some widths; they are computed once."""
+        if (key := _key(widths)) not in self._corrections:
+            self._corrections[key] = reconstruct(self.calibration, widths)
+        return self._corrections[key]
 
     def model(self, widths: Widths, file_format: FileFormat = "qonnx") -> Any:
-        """Return the quantized network with some widths, its biases corrected."""
-        return write_model(self.calibration, widths, self.bias(widths), file_format=file_format)
+        """Return the quantized network with some widths, its products reconstructed."""
+        return write_model(self.calibration, widths, self.corrections(widths), file_format=file_format)
 
     def measure(self, widths: Widths) -> Trial:
-        """Run a choice of widths on all samples, its biases corrected, and compile it; keep and return the trial."""
+        """Reconstruct products for a choice of widths, run it on all samples, compile it, and return the trial."""
         key = _key(widths)
         if known := next((trial for trial in self.state.trials if _key(trial.widths) == key), None):
             return known
@@ -181,8 +182,8 @@ class Search:
         return trial
 
     def outputs(self, widths: Widths) -> list[FloatResults]:
-        """Return the float outputs for all samples with some widths, biases corrected."""
-        return self._run(widths, range(len(self.calibration.samples)), self.bias(widths))
+        """Return the float outputs for all samples with some widths, products reconstructed."""
+        return self._run(widths, range(len(self.calibration.samples)), self.corrections(widths))
 
     def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
         """Return the cost of a product with some widths, by the table."""

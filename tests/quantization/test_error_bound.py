@@ -19,7 +19,8 @@ from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.error_bound import Enclosure, Spread, bound_error, convolve, quantize_spread
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, simplify
 from bitsynth.quantization.grids import QuantizerGrid
-from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
+from bitsynth.quantization.quantized_model import Widths, write_model
+from bitsynth.quantization.reconstruction import reconstruct
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
@@ -92,8 +93,8 @@ def test_no_error_is_above_the_bound(seed, middle, end, groups, residual, bits):
     calibration.collect(silent)
     edges = {**dict.fromkeys(floats.searched_edges, bits[0]), **dict.fromkeys(floats.other_edges, 8)}
     widths = Widths(edges, {p.name: bits[1] for p in floats.products})
-    bias = correct_bias(calibration, widths)
-    quantized = write_model(calibration, widths, bias)
+    corrections = reconstruct(calibration, widths)
+    quantized = write_model(calibration, widths, corrections)
     box = {"x": (low, high)}
     seen = {edge: (float(some.min()), float(some.max())) for edge, some in calibration.numbers.items()}
     bound = bound_error(floats, quantized, box, {})
@@ -102,7 +103,7 @@ def test_no_error_is_above_the_bound(seed, middle, end, groups, residual, bits):
     (name,) = floats.outputs
     assert in_ranges.outputs[name] <= bound.outputs[name] * (1 + 1e-9)
     run_float = FloatRunner(floats.model, [name, *seen])
-    run_quantized = FloatRunner(write_model(calibration, widths, bias, runnable=True), [name])
+    run_quantized = FloatRunner(write_model(calibration, widths, corrections, runnable=True), [name])
     for sample in (*calibration.samples, *inputs_in(rng, low, high, 8)):
         values = {**sample, **run_float(sample)}
         error = np.abs(values[name].astype(np.float64) - run_quantized(sample)[name]).max()

@@ -12,7 +12,8 @@ from bitsynth.progress import silent
 from bitsynth.quantization import quantize
 from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, simplify
-from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
+from bitsynth.quantization.quantized_model import Widths, write_model
+from bitsynth.quantization.reconstruction import reconstruct
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
@@ -44,10 +45,10 @@ def test_formats_have_equal_codes_and_results(form, bits, calibration):
     acts = bits if form == "qcdq" else 8
     edges = {**dict.fromkeys(network.searched_edges, acts), **dict.fromkeys(network.other_edges, 8)}
     widths = Widths(edges, {p.name: bits for p in network.products})
-    bias = correct_bias(calibration, widths)
-    files = [write_model(calibration, widths, bias, file_format=kind) for kind in ("qonnx", form)]
+    corrections = reconstruct(calibration, widths)
+    files = [write_model(calibration, widths, corrections, file_format=kind) for kind in ("qonnx", form)]
     graphs = [read(file, reference="exact") for file in files]
-    floats = FloatRunner(write_model(calibration, widths, bias, runnable=True), ["y"])
+    floats = FloatRunner(write_model(calibration, widths, corrections, runnable=True), ["y"])
     runtime = FloatRunner(files[1], ["y"])
     for sample in calibration.samples:
         qonnx, other = (to_floats(graph, "y", run(graph, sample)["y"]) for graph in graphs)
