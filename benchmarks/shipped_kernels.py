@@ -22,12 +22,13 @@ from bitsynth import paths
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
-from bitsynth.schedule.depthwise import WIDTHS
+from bitsynth.proof.proved import Proved
+from bitsynth.schedule.depthwise import WIDTHS, cheapest
+from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store.depthwise import DEPTHWISE
 from bitsynth.store.matmul import MATMUL
-from bitsynth.synth import depthwise as synth_depthwise
 from bitsynth.synth import synthesize
 
 Widths = tuple[tuple[int, int], ...]
@@ -151,7 +152,7 @@ def store_depthwise() -> None:
         for act_bits, w_bits, method in (*((a, w, "multiply") for a, w in widths), (8, 8, "dot")):
             start = time.perf_counter()
             try:
-                found = synth_depthwise.solve(name, act_bits, w_bits, method)
+                found = Proved.by_solver(cheapest(load.load(name), act_bits, w_bits, method), Budget())
             except NoKernel:
                 continue
             DEPTHWISE.store(found)

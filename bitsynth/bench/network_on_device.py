@@ -7,7 +7,7 @@ from pathlib import Path
 from bitsynth.bench import network_peers
 from bitsynth.bench.network import MINE, NetworkTimes, StepTime, float_bytes, peer
 from bitsynth.device import Device
-from bitsynth.device.network import NetworkAnswer
+from bitsynth.device.measured import NetworkAnswer
 from bitsynth.network.check import drawn
 from bitsynth.network.run import Network
 

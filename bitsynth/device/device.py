@@ -15,11 +15,20 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from bitsynth.device import glue, job, measured, network, onnx_baseline
+from bitsynth.device import job, measured, onnx_baseline
 from bitsynth.device.job import Sampling, Work
-from bitsynth.device.measured import LayerTimes, Measured
-from bitsynth.device.network import NetworkAnswer
-from bitsynth.device.program import Program, Target, compile_program
+from bitsynth.device.measured import LayerTimes, Measured, NetworkAnswer
+from bitsynth.device.program import (
+    NETWORK_SAMPLE_NS,
+    Program,
+    Target,
+    compile_program,
+    glue_program,
+    glue_target,
+    network_program,
+    network_target,
+    packed_inputs,
+)
 from bitsynth.device.ssh import ANSWER_SECONDS, MAX_BYTES, CommandResult, Session, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.types import Tensor
@@ -123,12 +132,12 @@ class Device:
 
         Refuted if the self-test is wrong there, ToolError if the board cannot be reached or run on.
         """
-        target, repeats = network.target_of(net), 0 if inputs is None or self.emulated_by else repeats
+        target, repeats = network_target(net), 0 if inputs is None or self.emulated_by else repeats
         self.require(target.isa, target.needs)
         end, parts = time.monotonic() + self.seconds, repeats and len(net.program.steps) + 1
-        given, wanted = network.packed_inputs(net, inputs), f"{net.program.threads} {repeats} {network.SAMPLE_NS}"
-        output = self._run_and_read(network.network_program(net), target, given, wanted, repeats * parts, end)
-        whole, *steps = network.read_network(output, parts, self.host) or [()]
+        given, wanted = packed_inputs(net, inputs), f"{net.program.threads} {repeats} {NETWORK_SAMPLE_NS}"
+        output = self._run_and_read(network_program(net), target, given, wanted, repeats * parts, end)
+        whole, *steps = measured.read_network(output, parts, self.host) or [()]
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
 
     def run_glue(self, layer: Glue) -> str:
@@ -136,9 +145,9 @@ class Device:
 
         Refuted if it is wrong there, ToolError if the board cannot be reached or run on.
         """
-        target = glue.glue_target(layer)
+        target = glue_target(layer)
         self.require(target.isa, target.needs)
-        output = self._run_and_read(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
+        output = self._run_and_read(glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
         measured.after_selftest(output, "the layer", self.host)
         return self.emulated_by or self._facts.title
 
@@ -188,7 +197,7 @@ class Device:
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
         given = job.pack(work, program, threads, sampling)
         output = self._run_and_read(program.path, program.target, given, "", sampling.repeats * len(work), end)
-        return measured.read(output, tuple(w.name for w in work), self.host)
+        return measured.read_layers(output, tuple(w.name for w in work), self.host)
 
     def _run_and_read(
         self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float

@@ -1,4 +1,4 @@
-"""Parses the answer of a board: verdicts of self-tests, and times."""
+"""Parses the answers of a board: verdicts of self-tests, and times of layers and networks."""
 
 from __future__ import annotations
 
@@ -41,12 +41,39 @@ class Measured:
     left_out: Mapping[str, str]
 
 
-def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
+@dataclass(frozen=True)
+class NetworkAnswer:
+    """A network whose self-test was right on a board, and the board before and after.
+
+    Args:
+        ns: Nanoseconds of a call of the whole network, a sample each; none if an emulator ran it.
+        steps: Likewise of each step.
+        before: The board, and
+        after: what it tells after the last sample.
+        emulator: What ran the network instead of the board's processor, or empty.
+    """
+
+    ns: tuple[float, ...]
+    steps: tuple[tuple[float, ...], ...]
+    before: Facts
+    after: Facts
+    emulator: str
+
+
+def read_layers(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
     """Return the times in the lines of a runner that ended well; Refuted if a result was wrong."""
     lines = parse(output, host)[1:]
     if [line.get("layer") for line in lines] != list(range(len(names))):
         raise ToolError(f"{host}: the runner answered for {len(lines)} of {len(names)} layers")
     return [_layer(name, line, host) for name, line in zip(names, lines, strict=True)]
+
+
+def read_network(output: str, parts: int, host: str) -> list[tuple[float, ...]]:
+    """Return the samples of `parts`, the whole and each step; Refuted if the self-test failed."""
+    answers = after_selftest(output, "the network", host)
+    if len(answers) != parts:
+        raise ToolError(f"{host}: the runner answered for {len(answers)} of {parts} parts")
+    return [tuple(answer["ns"]) for answer in answers]
 
 
 def after_selftest(output: str, what: str, host: str) -> list[dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""Builds the runner of a board: kernels, runtime and float convolution in one program without shared libraries."""
+"""Builds programs for a board: the runner of layers, and self-tests of networks and of glue.
+
+The runner has kernels, runtime and float convolution in one program without shared libraries.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bitsynth import toolchain
+from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import board_source, runtime_files
+from bitsynth.graph.types import Tensor
 from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import Conv2d, library
+from bitsynth.layers.glue import Glue
+from bitsynth.layers.glue.programs import requirements
 from bitsynth.layers.scheduled import LayerKernel
+from bitsynth.network.library import NetworkText
+from bitsynth.network.run import Network
 
 _FOLDER = Path(__file__).parent / "board"
 _FLAGS = ("-O3", "-static", "-pthread")
+_WITHOUT_MAIN = (*_FLAGS, "-DBITSYNTH_NO_MAIN")
+"""Flags of a library whose `main` is left out."""
 FLOATS = ("-ffp-contract=fast", "-funsafe-math-optimizations", "-fno-associative-math")
 """Flags of the float convolution: fused, and on 32-bit Arm in vectors, which are not IEEE's. Layers are integers."""
+_NETWORK = "network"
+NETWORK_SAMPLE_NS = 3_000_000
+"""Nanoseconds of a sample of a network."""
+_GLUE = "glue"
 
 
 @dataclass(frozen=True)
@@ -78,3 +95,35 @@ def _key(layer: Conv2d) -> library.Key:
 def _rename_files(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:
     """Return the files under another name: kernels of two methods may have the same."""
     return {file.replace(name, other): text.replace(name, other) for file, text in files.items()}
+
+
+def network_target(net: Network) -> Target:
+    """Return the target that the program of a network is compiled for."""
+    return Target(net.program.isa, NetworkText(_NETWORK, net.program, net.plan).needs)
+
+
+def network_program(net: Network) -> Path:
+    """Return the program of a network, compiled here."""
+    text = NetworkText(_NETWORK, net.program, net.plan)
+    files = {name: c for name, c in text.files().items() if name.endswith((".c", ".h")) and name != "main.c"}
+    files["bs_board.c"] = render("board_network.c.j2", text.values)
+    isa = load(net.program.isa)
+    return toolchain.compile_for(isa, files, needs=text.needs, flags=_WITHOUT_MAIN, shared=False, cached=files)
+
+
+def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
+    """Return the inputs of a network as its program reads them: in the file's order, one behind the other."""
+    return b"".join(np.ascontiguousarray(inputs[name]).tobytes() for name in net.graph.inputs if inputs)
+
+
+def glue_target(layer: Glue) -> Target:
+    """Return the target that the program of a layer is compiled for."""
+    return Target(layer.isa, requirements(layer.isa))
+
+
+def glue_program(layer: Glue) -> Path:
+    """Return the program of a layer, compiled here."""
+    files = {name: c for name, c in layer.files(_GLUE).items() if name.endswith((".c", ".h"))}
+    files["bs_board.c"] = render("board_glue.c.j2", {"name": _GLUE})
+    needs = glue_target(layer).needs
+    return toolchain.compile_for(load(layer.isa), files, needs=needs, flags=_WITHOUT_MAIN, shared=False, cached=files)

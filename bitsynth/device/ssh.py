@@ -14,8 +14,7 @@ from typing import IO, Self
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.facts import SCRIPT
-from bitsynth.processes.child import Child, TooLate, TooMuch
-from bitsynth.processes.group import ProcessGroup
+from bitsynth.processes.child import Child, ProcessGroup, TooLate, TooMuch
 
 CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""

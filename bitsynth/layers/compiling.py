@@ -11,7 +11,7 @@ from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.epilogues.checks import require_whole
 from bitsynth.layers.library import library_key
-from bitsynth.processes.threads import several_at_once
+from bitsynth.processes.tool import several_at_once
 from bitsynth.progress import Progress, silent
 from bitsynth.spec.options import MAX_THREADS
 

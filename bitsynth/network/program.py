@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bitsynth.network.formulas.curves import Curve
     from bitsynth.network.formulas.step_functions import StepFunction
 
+_C_TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
+
 
 @dataclass(frozen=True)
 class Format:
@@ -250,3 +252,11 @@ def plain_format(edge: Edge, reference: str, layout: Layout = Layout.PLAIN) -> F
 def caller_format(edge: Edge) -> Format:
     """Return the format of an input or output of the network: numbers in the file's type and order."""
     return Format(edge.dtype)
+
+
+def c_type(dtype: str) -> str:
+    """Return the C type that holds an element: a byte for integers of fewer bits, the bits of 16-bit floats."""
+    if dtype in _C_TYPES:
+        return _C_TYPES[dtype]
+    kind, _, bits = dtype.rpartition("int")
+    return f"{kind}int{max(8, int(bits))}_t"

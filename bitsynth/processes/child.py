@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import IO, Self
 
+from bitsynth.errors import ToolError
+
 DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
 MAX_BYTES = 1 << 26
 """The limit of what a child may say, unless its user says otherwise."""
@@ -206,3 +208,31 @@ class _Lifeline:
 
 _LIFELINE = _Lifeline()
 os.register_at_fork(after_in_child=_LIFELINE.forget)
+
+
+class ProcessGroup:
+    """The child processes that run now."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._stopped = Lock(), set[Child](), False
+
+    def start(self, command: Sequence[str], stdin: int) -> Child:
+        """Start `command` as a child of the group; ToolError once the group was stopped."""
+        with self._lock:
+            if self._stopped:
+                raise ToolError(f"{command[0]} is not started: its work was stopped")
+            child = Child(command, stdin=stdin)
+            self._running.add(child)
+            return child
+
+    def ended(self, child: Child) -> None:
+        """Forget a child that has ended."""
+        with self._lock:
+            self._running.discard(child)
+
+    def stop(self) -> None:
+        """Kill all; none can be started afterwards."""
+        with self._lock:
+            self._stopped = True
+            for child in self._running:
+                child.kill()

@@ -1,13 +1,15 @@
-"""Runs a command to its end."""
+"""Runs tools: a command to its end, and several at a time, each waited for by a thread."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from pathlib import Path
+from typing import Any
 
 from bitsynth.errors import ToolError
 from bitsynth.processes.child import MAX_BYTES, STDOUT, Child, TooLate, TooMuch
@@ -41,3 +43,21 @@ def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
     if child.returncode:
         raise ToolError(f"{shown} failed with exit code {child.returncode}:\n{output.strip()}")
     return output
+
+
+Submit = Callable[..., "Future[Any]"]
+"""Has a thread call a function with arguments, in the context of whoever asks."""
+
+
+@contextmanager
+def several_at_once(most: int) -> Iterator[Submit]:
+    """Yield up to `most` threads for this block; it ends after the work that they have begun.
+
+    What none has begun by then is done too, unless the block fails or is interrupted.
+    """
+    with ThreadPoolExecutor(max(1, most)) as pool:
+        try:
+            yield lambda work, *arguments: pool.submit(copy_context().run, work, *arguments)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

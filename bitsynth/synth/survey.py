@@ -21,7 +21,7 @@ from bitsynth.schedule import predicted
 from bitsynth.spec.options import METHODS, model_of
 from bitsynth.synth import planner
 from bitsynth.synth.planner import Job, PlannedKernel, plan
-from bitsynth.synth.ranking import taken_first
+from bitsynth.synth.synthesize import taken_first
 
 MACS = 128
 INT8 = "int8"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa import cost_models
@@ -20,9 +22,8 @@ from bitsynth.sketches.lanes import pairs, tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, KernelOptions
+from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
-from bitsynth.synth.ranking import taken_first
 
 ANY = KernelOptions()
 
@@ -235,3 +236,29 @@ def _reduction(kernel: Kernel) -> str:
         for p in kernel.passes
     }
     return " or ".join(sorted(nests)) + " -> s32"
+
+
+class _OfMethod(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+Found = TypeVar("Found", bound=_OfMethod)
+
+
+def taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
+    """Return the kernels, cheapest first, except that the one to take is first.
+
+    One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of
+    no other are known.
+    """
+
+    def is_taken(kernel: Found) -> bool:
+        if kernel.method not in PREDICTED:
+            return True
+        others = [x for other in kernels if other is not kernel and (x := predicted(other)) is not None]
+        mine = predicted(kernel) if others else None
+        return mine is None or mine * PREDICTED[kernel.method] < min(others)
+
+    first = next(filter(is_taken, kernels), kernels[0])
+    return sorted(kernels, key=lambda kernel: kernel is not first)

@@ -22,7 +22,7 @@ from bitsynth.files import locked
 from bitsynth.host import features
 from bitsynth.host.placement import is_emulated
 from bitsynth.processes import tool
-from bitsynth.processes.threads import several_at_once
+from bitsynth.processes.tool import several_at_once
 from bitsynth.toolchain.cache import cache_folder, require_own, trusted
 from bitsynth.toolchain.compiler import Compiler, preferred
 

@@ -5,7 +5,7 @@ from support import ssh_server
 
 from bitsynth.cli import main
 from bitsynth.device import Device
-from bitsynth.device import glue as programs
+from bitsynth.device.program import glue_target
 from bitsynth.errors import Refuted, ToolError
 from bitsynth.layers.glue import Add, MaxPool2d
 
@@ -25,7 +25,7 @@ def test_wrong_glue_is_refuted(server, monkeypatch):
 
 
 def test_a_board_that_does_not_run_the_set_is_told(server):
-    other = "neon" if programs.glue_target(MaxPool2d(5, 2, 3)).arch == "x86_64" else "avx2"
+    other = "neon" if glue_target(MaxPool2d(5, 2, 3)).arch == "x86_64" else "avx2"
     with Device("board") as board, pytest.raises(ToolError, match=f"it does not run {other} code"):
         board.run_glue(MaxPool2d(5, 2, 3, isa=other))
 

@@ -9,7 +9,7 @@ from support.fusion_cases import Small
 
 from bitsynth.cli import main
 from bitsynth.device import Device
-from bitsynth.device.network import read_network
+from bitsynth.device.measured import read_network
 from bitsynth.errors import Refuted, ToolError
 from bitsynth.network.check import drawn
 from bitsynth.network.def_use import NetworkTarget

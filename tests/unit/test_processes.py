@@ -15,7 +15,7 @@ from support.running_processes import alive, gone, running_in
 import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.processes.child import PIPE, Child, TooLate, TooMuch
-from bitsynth.processes.threads import several_at_once
+from bitsynth.processes.tool import several_at_once
 from bitsynth.processes.worker import Worker, WorkerEnded, answers
 
 PACKAGE = Path(bitsynth.__file__).parent

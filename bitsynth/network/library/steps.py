@@ -17,10 +17,18 @@ import numpy as np
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.graph.types import Tensor
 from bitsynth.network.arena import ArenaPlan
-from bitsynth.network.c_types import c_type
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.weights import Weights
-from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep, alias_root
+from bitsynth.network.program import (
+    Buffer,
+    GlueStep,
+    LayerStep,
+    NetworkProgram,
+    NetworkStep,
+    PlainStep,
+    alias_root,
+    c_type,
+)
 from bitsynth.printable import shown
 
 _NOT_SPOKEN = frozenset('\\"*%?,(){}[]')

@@ -9,13 +9,12 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, is_float, numpy_type
-from bitsynth.network.c_types import c_type
 from bitsynth.network.plain.loops import AxisStep, ConstantArrays, Loops, dense_steps
 from bitsynth.network.plain.maths import InC
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
-from bitsynth.network.program import integers_type, reals_type
+from bitsynth.network.program import c_type, integers_type, reals_type
 
 
 @dataclass(frozen=True)

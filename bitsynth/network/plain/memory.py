@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Shape, limits, numpy_type
-from bitsynth.network.c_types import c_type
 from bitsynth.network.plain.loops import AxisStep, aligned_steps
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
-from bitsynth.network.program import Buffer, Format
+from bitsynth.network.program import Buffer, Format, c_type
 
 _VALUES = {"float16": "bs_half_value", "bfloat16": "bs_bfloat_value"}
 _BITS = {"float16": "bs_half_bits", "bfloat16": "bs_bfloat_bits"}
