@@ -13,7 +13,7 @@ from typing import Any
 from bitsynth.bench import setting as measured
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import INTERRUPTED
-from bitsynth.cli.files import require_writable
+from bitsynth.cli.output import require_writable
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.host.placement import sets_of
 

@@ -1,4 +1,7 @@
-"""Whole networks compared with ONNX Runtime: on the same file, on its twin in floats and on its twin in int8."""
+"""Whole networks compared with ONNX Runtime: on the same file, on its twin in floats and on its twin in int8.
+
+On a board the network passes its self-test, then it is timed, each step is, and ONNX Runtime if it is there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,10 @@ from bitsynth.network.check import drawn
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
+
+if TYPE_CHECKING:
+    from bitsynth.device import Device
+    from bitsynth.device.measured import NetworkAnswer
 
 MINE = "bitsynth"
 _SAMPLE_NS = 3_000_000
@@ -127,6 +134,29 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
         left_out,
         float_bytes(net),
     )
+
+
+def measure_on_board(
+    board: Device, model: Path, net: Network, rounds: int, *, peers: bool
+) -> tuple[NetworkAnswer, NetworkTimes | None]:
+    """Return the board's answer, and its times; None if an emulator ran it, whose times mean nothing."""
+    inputs = drawn(net.graph, 1)[0]
+    answer = board.run_network(net, inputs, repeats=rounds)
+    if answer.emulator:
+        return answer, None
+    times: dict[str, tuple[float, ...]] = {MINE: answer.ns}
+    left_out: dict[str, str] = {}
+    if peers:
+        models = network_peers.models(model, net, inputs, left_out)
+        files = {f"{network_peers.ORT}, {what}": file.SerializeToString() for what, file in models}
+        baseline_times, missing = board.time_onnxruntime(files, net.program.threads, rounds)
+        times, left_out = times | baseline_times, left_out | missing
+    report, fastest = net.report(), [min(samples) for samples in answer.steps]
+    total = sum(fastest) or 1.0
+    steps = tuple(StepTime(s, t, t / total) for s, t in zip(report.steps, fastest, strict=True))
+    shown = tuple(peer(name, times) for name in times)
+    facts = {"before": str(answer.before), "after": str(answer.after)}
+    return answer, NetworkTimes(report, net.program.threads, shown, steps, left_out, float_bytes(net), facts)
 
 
 def float_bytes(net: Network) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.setting import Basis, facts
-from bitsynth.cli.files import require_writable
+from bitsynth.cli.output import require_writable
 from bitsynth.errors import ToolError
 from bitsynth.files import replace_file
 

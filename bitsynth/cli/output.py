@@ -1,4 +1,4 @@
-"""The output of commands: results on stdout, messages and progress on stderr.
+"""The output of commands: results on stdout, messages and progress on stderr, files in folders that can be written to.
 
 Tables are folded to the width of a terminal, and not at all elsewhere. Only terminals get colour. If the reader of
 stdout goes away, the command ends without a message.
@@ -10,10 +10,12 @@ import json
 import os
 import re
 import sys
+import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -23,6 +25,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import interrupts
+from bitsynth.errors import ToolError
+from bitsynth.files import ADVICE
 from bitsynth.printable import printable
 from bitsynth.progress import Progress, silent
 
@@ -255,3 +259,17 @@ def count(n: int, what: str) -> str:
     """Return a number and a noun, as in "1 query" or "3 queries"."""
     many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
     return f"{n:,} {what if n == 1 else many}"
+
+
+def require_writable(folder: Path, advice: str = ADVICE) -> None:
+    """Raise ToolError before long work if `folder` cannot be written to."""
+    try:
+        for part in (*reversed(folder.parents), folder):
+            if os.path.lexists(part) and not part.is_dir():
+                what = "a link to nothing" if part.is_symlink() and not part.exists() else "not a folder"
+                raise ToolError(f"cannot write to {folder}: {part} is {what}; {advice}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ToolError(f"cannot write to {folder}: {error.strerror or error}; {advice}") from None

@@ -14,7 +14,7 @@ from support.project_cases import CASES
 
 import bitsynth
 from bitsynth import device, errors, layers
-from bitsynth.bench.baselines.caps import Cap
+from bitsynth.bench.baselines.start import Cap
 from bitsynth.cli import interrupts
 from bitsynth.graph.read import tflite
 from bitsynth.graph.read.nodes import qonnx

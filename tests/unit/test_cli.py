@@ -15,7 +15,7 @@ from support.solved_kernels import proved_entry
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import checks, main, processors
+from bitsynth.cli import checks, machines, main
 from bitsynth.cli.app import COMMANDS, LazyCommand
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
@@ -159,8 +159,8 @@ def test_synth_from_cache(run, user):
 @pytest.mark.parametrize("cpu", ["", "a72", "a53"])
 def test_synth_for_this_processor(run, tmp_path, monkeypatch, cpu):
     """The cached kernel for the processor, if it is known and there is one; else the one of fewest operations."""
-    monkeypatch.setattr(processors, "widest", lambda isa: "neon")
-    monkeypatch.setattr(processors, "cpu_here", lambda table: cpu)
+    monkeypatch.setattr(machines, "widest", lambda isa: "neon")
+    monkeypatch.setattr(machines, "cpu_here", lambda table: cpu)
     facts, err = run("synth", "--isa", "auto", *WIDTHS, "--json", "-o", str(tmp_path))
     assert (facts["isa"], facts["cost_model"]) == ("neon", cpu or "ops")
     assert ("has no cost model in neon: cycles are those of a53" in err) == (not cpu)

@@ -11,7 +11,7 @@ from support.run_commands import terminal
 
 from bitsynth import paths
 from bitsynth.bench import network_peers
-from bitsynth.cli import main, output, processors
+from bitsynth.cli import machines, main, output
 from bitsynth.cli.reports.network_cells import is_number
 
 FASHION = paths.shipped_kernels().parent / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
@@ -178,12 +178,12 @@ def test_missing_peers_are_named_once_and_first(numbered, capsys, monkeypatch):
 
 
 def test_a_processor_without_a_cost_model_is_told_of(capsys, monkeypatch):
-    monkeypatch.setattr(processors, "widest", lambda isa: "avx2")
-    monkeypatch.setattr(processors, "cpu_here", lambda table: "")
-    assert processors.set_and_processor("auto", "") == ("avx2", "")
+    monkeypatch.setattr(machines, "widest", lambda isa: "avx2")
+    monkeypatch.setattr(machines, "cpu_here", lambda table: "")
+    assert machines.set_and_processor("auto", "") == ("avx2", "")
     err = capsys.readouterr().err
     assert "has no cost model in avx2: cycles are those of zen5; name another with --cpu: skylake, zen4" in err
-    monkeypatch.setattr(processors, "cpu_here", lambda table: "zen4")
-    assert processors.set_and_processor("auto", "") == ("avx2", "zen4")
-    assert processors.set_and_processor("neon", "") == ("neon", "")
+    monkeypatch.setattr(machines, "cpu_here", lambda table: "zen4")
+    assert machines.set_and_processor("auto", "") == ("avx2", "zen4")
+    assert machines.set_and_processor("neon", "") == ("neon", "")
     assert capsys.readouterr().err == ""

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bitsynth import paths
-from bitsynth.bench.baselines import process, start, worker
-from bitsynth.bench.baselines.caps import caps
+from bitsynth.bench.baselines import start, worker
 from bitsynth.bench.baselines.operands import ConvOperands, Prepared, convolve
+from bitsynth.bench.baselines.start import caps
 from bitsynth.bench.layers import SUM, against_baselines
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.timing import Summary
@@ -88,7 +88,7 @@ def fake(tmp_path, monkeypatch):
 
     def place(text):
         (tmp_path / "fake_worker.py").write_text(text)
-        monkeypatch.setattr(process, "WORKER", "fake_worker")
+        monkeypatch.setattr(start, "WORKER", "fake_worker")
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
     return place
@@ -99,7 +99,7 @@ ECHO = "import json, os, sys\nfor line in sys.stdin: print(json.dumps([os.enviro
 
 def test_a_worker_is_asked_and_stopped(fake):
     fake(ECHO)
-    with process.started("torch", 1, {"CAP": "low"}) as found:
+    with start.started("torch", 1, {"CAP": "low"}) as found:
         for question in ("one", "two"):
             assert found.ask(question) == ["low", f'"{question}"\n']
             os.waitpid(found.worker.child.pid, os.WUNTRACED)
@@ -110,12 +110,12 @@ def test_a_worker_is_asked_and_stopped(fake):
 def test_a_worker_that_ends_is_named_with_its_last_words(fake):
     fake("import sys\nsys.stdin.readline()\nsys.exit('no memory')")
     with (
-        process.started("torch", 1, {}) as found,
+        start.started("torch", 1, {}) as found,
         pytest.raises(ToolError, match="torch ended with exit code 1: no memory"),
     ):
         found.ask("anything")
     fake("")
-    with process.started("torch", 1, {}) as found:
+    with start.started("torch", 1, {}) as found:
         found.worker.child.wait()
         with pytest.raises(ToolError, match="torch ended with exit code 0: it printed nothing"):
             found.ask("anything")

@@ -1,23 +1,77 @@
-"""Start of the baselines whose packages are installed, with the reasons why others take no part."""
+"""Starts the baselines whose packages are installed, each in a process, with the reasons why others take no part.
+
+A process runs while it is asked, and is stopped else: it disturbs nobody then, and threads that spin while they wait
+for work do so only in their own turns, where it makes them fastest. Packages that would use instructions a set lacks
+are capped, or left out (`isa_specs/<isa>/baselines/peers.toml`).
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
-from bitsynth.bench.baselines.caps import Cap, caps
-from bitsynth.bench.baselines.process import BaselineProcess, started
+import msgspec
+
+from bitsynth import paths
 from bitsynth.bench.sampling import TimedSubject
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.processes.worker import Worker, WorkerEnded, command_of
 
+WORKER = "bitsynth.bench.baselines.worker"
 NEEDS = {
     "torch": ("torch",),
     "onnxruntime": ("onnxruntime", "onnx"),
     "openvino": ("openvino",),
     "ncnn": ("ncnn",),
 }
+
+
+class Cap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The environment that caps a package, or the reason why it is `left_out`."""
+
+    env: dict[str, str] = {}
+    left_out: str = ""
+
+
+def caps(isa: str) -> dict[str, Cap]:
+    """Return the cap of every package that the set names; others run as they are. SpecError if the file is wrong."""
+    file = paths.isa_folder(isa) / "baselines" / "peers.toml"
+    if not file.is_file():
+        return {}
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=dict[str, Cap])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{file}: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineProcess:
+    """The worker of a package."""
+
+    package: str
+    worker: Worker
+
+    def ask(self, question: Any) -> Any:
+        """Return the answer to a question; ToolError with the last lines of its output if the worker has ended."""
+        self.worker.child.send_signal(signal.SIGCONT)
+        try:
+            line = self.worker.ask(json.dumps(question).encode())
+        except WorkerEnded as ended:
+            raise ToolError(f"{self.package} {ended}") from None
+        self.worker.child.send_signal(signal.SIGSTOP)
+        return json.loads(line)
+
+
+@contextmanager
+def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
+    """Yield the worker of `package`, with `env` in its environment; killed in the end."""
+    with closing(Worker(command_of(WORKER, package, str(threads)), env)) as worker:
+        yield BaselineProcess(package, worker)
 
 
 @dataclass(frozen=True, eq=False)

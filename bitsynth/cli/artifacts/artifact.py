@@ -1,7 +1,7 @@
 """A stored artifact on the command line, of any kind.
 
 `bitsynth show` writes its page, its facts or its C, `bitsynth verify` checks its certificate, `bitsynth list` writes a
-row for it. The commands ask for these by the methods below, whatever the kind; `table.py` has the kinds.
+row for it. The commands ask for these by the methods below, whatever the kind; `__init__.py` has the kinds.
 
 On the page, programs are instructions with the meaning of a lane and costs.
 """

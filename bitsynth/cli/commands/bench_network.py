@@ -14,7 +14,6 @@ from rich.text import Text
 from bitsynth.bench.network_peers import INSTALL
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
-from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import (
@@ -26,6 +25,7 @@ from bitsynth.cli.options.networks import (
     InputShapes,
     ModelArgument,
     Reference,
+    warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
@@ -132,7 +132,7 @@ def _measure_on_board(
     model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
 ) -> NetworkTimes | None:
     """Measure on a board, and show its times; None if an emulator ran it."""
-    from bitsynth.bench.network_on_device import measure
+    from bitsynth.bench.network import measure_on_board
     from bitsynth.device import Device
     from bitsynth.network.compiling import compile
 
@@ -142,7 +142,7 @@ def _measure_on_board(
         net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
         warn_of_fixed_batch(net.graph, options["batch"])
         say("compiling, copying, running")
-        answer, result = measure(board, model, net, rounds, peers=peers)
+        answer, result = measure_on_board(board, model, net, rounds, peers=peers)
     if result is None:
         output.write(f"{model.name}: right on {answer.before}; run by {answer.emulator}, so no times")
     else:

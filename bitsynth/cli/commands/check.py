@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import warn_of_fixed_batch
-from bitsynth.cli.boards import open_board
+from bitsynth.cli.machines import open_board
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
 from bitsynth.cli.options.networks import (
@@ -25,6 +24,7 @@ from bitsynth.cli.options.networks import (
     InputShapes,
     ModelArgument,
     Reference,
+    warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes

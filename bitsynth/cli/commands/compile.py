@@ -12,8 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import warn_of_fixed_batch
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
 from bitsynth.cli.options.networks import (
@@ -27,8 +25,10 @@ from bitsynth.cli.options.networks import (
     NetworkName,
     Reference,
     WeightsFile,
+    warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import Folder, Json
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import by_whom, plain_reasons, shape_of, slow_products, step_name, weight_names
 from bitsynth.files import reserve_folder, write_texts

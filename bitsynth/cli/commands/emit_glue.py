@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from bitsynth.cli import output
-from bitsynth.cli.boards import open_board
-from bitsynth.cli.files import require_writable
+from bitsynth.cli.machines import open_board
 from bitsynth.cli.options.instruction_sets import IsaOrAuto
 from bitsynth.cli.options.layers import GlueArgument, LayerName
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner
 from bitsynth.cli.options.output import Folder, Json
+from bitsynth.cli.output import require_writable
 from bitsynth.errors import SpecError
 from bitsynth.files import reserve_folder, write_texts
 from bitsynth.layers import Requantize, glue

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.kernels import ActBits, ActEncoding, Solve, WBits, WeightEncoding
 from bitsynth.cli.options.layers import (
@@ -30,6 +29,7 @@ from bitsynth.cli.options.layers import (
     ZeroPoint,
 )
 from bitsynth.cli.options.output import Folder, Json
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
 from bitsynth.errors import SpecError
 from bitsynth.files import reserve_folder, write_texts

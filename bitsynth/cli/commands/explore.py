@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bitsynth.cli import figures, output
+from bitsynth.cli.machines import set_and_processor
 from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import Jobs, ManyActBits, ManyWBits
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import parse_bits
-from bitsynth.cli.processors import set_and_processor
 from bitsynth.isa.load import load
 
 

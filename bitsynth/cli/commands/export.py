@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import warn_of_fixed_batch
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     AsPatterns,
     Batch,
@@ -19,7 +17,9 @@ from bitsynth.cli.options.networks import (
     OnnxFile,
     Reference,
     WithShifts,
+    warn_of_fixed_batch,
 )
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file

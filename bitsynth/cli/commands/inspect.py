@@ -10,8 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import warn_of_fixed_batch
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     Batch,
     BecomesOn,
@@ -22,8 +20,10 @@ from bitsynth.cli.options.networks import (
     InputShapes,
     ModelArgument,
     Reference,
+    warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import (
     bits_of,

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from bitsynth import paths
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import Bless, InstructionArgument, SetArgument, SetOrMnemonic
 from bitsynth.cli.options.output import Json
+from bitsynth.cli.output import require_writable
 from bitsynth.conformance import check as isa_check
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested

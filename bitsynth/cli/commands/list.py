@@ -14,8 +14,8 @@ from rich.text import Text
 
 from bitsynth import paths
 from bitsynth.cli import output
+from bitsynth.cli.artifacts import ARTIFACTS
 from bitsynth.cli.artifacts.artifact import ListRow, ListTable, NamedArtifact
-from bitsynth.cli.artifacts.table import ARTIFACTS
 from bitsynth.cli.options.instruction_sets import Isas
 from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.options.output import Json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bitsynth.cli import output
-from bitsynth.cli.artifacts.table import load_named
+from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.options.kernels import KernelArgument, Variant
 from bitsynth.cli.options.output import CSourceOption, Json
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bitsynth import paths
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
+from bitsynth.cli.machines import set_and_processor
 from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import (
     ActBits,
@@ -25,7 +25,7 @@ from bitsynth.cli.options.kernels import (
     WeightEncoding,
 )
 from bitsynth.cli.options.output import Json, OptionalFolder
-from bitsynth.cli.processors import set_and_processor
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
 from bitsynth.files import ADVICE, write_texts
 from bitsynth.isa.load import load

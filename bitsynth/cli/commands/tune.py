@@ -14,12 +14,12 @@ import msgspec
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import IsaOption
 from bitsynth.cli.options.kernels import ActBits, WBits
 from bitsynth.cli.options.layers import Dilation, Groups, ImageOption, InChannels, OutChannels, Padding, Stride, Window
 from bitsynth.cli.options.measuring import DeviceRunner, Devices, Layers, StudyFile, Threads, Timeout, Trials
 from bitsynth.cli.options.output import Json, OptionalFolder
+from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load

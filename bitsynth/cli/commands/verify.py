@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from bitsynth.cli import output
+from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.artifacts.artifact import NamedArtifact
-from bitsynth.cli.artifacts.table import load_named
 from bitsynth.cli.commands.verify_network import is_network, verify_network
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bitsynth.cli import output
 from bitsynth.cli.options.kernels import ENCODINGS
 from bitsynth.cli.options.output import output_path
+from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
+
+if TYPE_CHECKING:
+    from bitsynth.graph.ir import Graph
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX or TensorFlow Lite file.", show_default=False)
@@ -112,3 +117,18 @@ OfModel = Annotated[
     typer.Option("--model", metavar="ONNX", help="The ONNX file that the network must come from.", show_default=False),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail if nothing is claimed of a step.")]
+
+
+def warn_of_fixed_batch(graph: Graph, batch: int | None) -> None:
+    """Warn if the file has a batch of its own, so that `batch` changes nothing."""
+    sizes = {name: graph.edges[name].shape[:1] for name in graph.inputs}
+    if batch is None or (batch,) in sizes.values() or not sizes:
+        return
+    from bitsynth.graph.read.importer import open_batch_export
+
+    name, size = next(iter(sizes.items()))
+    fixed = f"a batch of {size[0]}" if size else "no batch"
+    output.warning(
+        f"--batch {batch} changes nothing: input {shown(name)} has {fixed} in the file; "
+        f"export it with an open one, {open_batch_export(name)}"
+    )

@@ -1,11 +1,17 @@
-"""The instruction set and the processor that `--isa auto` stands for."""
+"""The machines that options name: an instruction set and its processor, and a board."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from bitsynth.cli import output
 from bitsynth.host.facts import here
 from bitsynth.host.placement import cpu_here, widest
 from bitsynth.isa.load import load_table
+
+if TYPE_CHECKING:
+    from bitsynth.device import Device
 
 
 def set_and_processor(isa: str, cpu: str) -> tuple[str, str]:
@@ -26,3 +32,12 @@ def set_and_processor(isa: str, cpu: str) -> tuple[str, str]:
         + (f"; name another with --cpu: {', '.join(others)}" if others else "")
     )
     return isa, ""
+
+
+def open_board(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
+    """Return a board to be opened as a context; None is opened if no host is named."""
+    if not host:
+        return nullcontext()
+    from bitsynth.device import Device
+
+    return Device(host, emulator=emulator)
