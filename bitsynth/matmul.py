@@ -33,7 +33,7 @@ from bitsynth.store.entry import Certificate, Entry, ProvedEntry, require_proved
 from bitsynth.store.matmul import MATMUL
 
 if TYPE_CHECKING:
-    from bitsynth.kernel.elementwise.plain import EpilogueProgram
+    from bitsynth.kernel.elementwise.program import EpilogueProgram
     from bitsynth.run.runner import Runner
 
 
@@ -222,7 +222,7 @@ class MatmulKernel:
             SpecError: Shapes do not fit, the encoding does not hold a value, or K is beyond `k_max`.
             ToolError: The kernel cannot be compiled or run.
         """
-        from bitsynth.run.encode import encode
+        from bitsynth.run.arguments import encode
 
         a, w = plain_array(a, "a"), whole_array(w, "w")
         m, k, n = self._shape(a, w)

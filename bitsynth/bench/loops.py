@@ -23,7 +23,7 @@ from bitsynth.isa.baseline_loops import BaselineLoop
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
-from bitsynth.run.memory import aligned
+from bitsynth.run.arguments import aligned
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec.matmul import MatmulOperand

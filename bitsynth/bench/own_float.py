@@ -16,7 +16,7 @@ from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.layers.pool import Pool, pool_of
-from bitsynth.run.memory import aligned
+from bitsynth.run.arguments import aligned
 from bitsynth.run.runner import Runner, runner_for
 
 NAME = "bitsynth fp32"

@@ -27,8 +27,7 @@ from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
 from bitsynth.spec import glue, words
 from bitsynth.spec.elementwise import ElementwiseSpec
 

@@ -24,7 +24,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load_table
 from bitsynth.isa.load import names as isa_names
 from bitsynth.kernel.elementwise.constants import shared_numbers
-from bitsynth.kernel.elementwise.plain import LEAST_UNIT, PlainProgram
+from bitsynth.kernel.elementwise.program import LEAST_UNIT, PlainProgram
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec

@@ -11,8 +11,7 @@ from bitsynth.emit import elementwise, plain
 from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
 
 BLOCK = 4
 """Channels that move together where columns are reordered for a program."""

@@ -17,7 +17,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa import lane
 from bitsynth.isa.bits import Bits, total, trunc
 from bitsynth.isa.functions import FUNCTIONS
-from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.kernel.elementwise.program import PlainProgram
 from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, WORD_BITS, ElementInput
 from bitsynth.spec.words import WordsSpec
 

@@ -19,7 +19,7 @@ from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.depthwise import DepthwiseProgram
-from bitsynth.kernel.elementwise.plain import EpilogueProgram
+from bitsynth.kernel.elementwise.program import EpilogueProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.candidates import sets_for

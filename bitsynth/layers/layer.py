@@ -16,8 +16,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers.library import library
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.pool import Pool, pool_of, register_for_fork
-from bitsynth.run.encode import encode
-from bitsynth.run.memory import aligned
+from bitsynth.run.arguments import aligned, encode
 from bitsynth.run.runner import Runner
 
 Call = Callable[[], int]

@@ -22,7 +22,7 @@ from bitsynth.layers.pool import Pool
 from bitsynth.network.arena import ArenaPlan, align_up
 from bitsynth.network.library import STATUSES, NetworkText
 from bitsynth.network.program import Buffer, NetworkProgram
-from bitsynth.run.memory import aligned
+from bitsynth.run.arguments import aligned
 from bitsynth.run.runner import Runner, runner_for
 
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from bitsynth.errors import ToolError
-from bitsynth.run import encode
+from bitsynth.run import arguments
+from bitsynth.run.arguments import Array, CallArgument
 from bitsynth.run.elf import Image
-from bitsynth.run.encode import Array, CallArgument
 
 _BUFFERS = 6
 """The region of the first array; `Image.place` says where it is."""
@@ -78,7 +78,7 @@ class _Buffer:
         self.array[...] = np.frombuffer(memory[low:high], self.array.dtype).reshape(self.array.shape)
 
     def __str__(self) -> str:
-        return f"argument {self.index}, {encode.describe(self.array)}, {self.array.nbytes} bytes"
+        return f"argument {self.index}, {arguments.describe(self.array)}, {self.array.nbytes} bytes"
 
 
 class EmulatedRunner:
@@ -94,7 +94,7 @@ class EmulatedRunner:
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` on the machine, as `Runner.call` does; ToolError for a fault or a write outside of an array."""
         word = self._image.bits
-        values = encode.check(symbol, args, word)
+        values = arguments.check(symbol, args, word)
         function = self._image.address(symbol)
         buffers = _place(symbol, values, self._image.place(_BUFFERS), self._align)
         machine = self._ready()
@@ -109,7 +109,7 @@ class EmulatedRunner:
         except BaseException:
             self.close()
             raise
-        return encode.signed(result, bits or word)
+        return arguments.signed(result, bits or word)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """Return the call of `symbol` with these arguments, as `Runner.bind` says."""

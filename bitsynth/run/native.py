@@ -13,7 +13,7 @@ import _cffi_backend
 
 from bitsynth.errors import ToolError
 from bitsynth.host import features
-from bitsynth.run import encode
+from bitsynth.run import arguments
 
 _WORD = sys.maxsize.bit_length() + 1
 _FFI = _cffi_backend.FFI()
@@ -51,7 +51,7 @@ class NativeRunner:
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` in this process, as `Runner.call` says."""
         function, words = self._bound(symbol, args)
-        return encode.signed(int(function(*words)), bits or _WORD)
+        return arguments.signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
@@ -59,7 +59,7 @@ class NativeRunner:
 
         def call(_open: object = self._library) -> int:
             """Call the function; the default argument keeps the library open as long as this call exists."""
-            return encode.signed(int(function(*words)), 32)
+            return arguments.signed(int(function(*words)), 32)
 
         return call
 
@@ -68,7 +68,7 @@ class NativeRunner:
 
     def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
         """Return the function and its arguments, which keep arrays alive."""
-        buffer, words = _FFI.from_buffer, encode.check(symbol, args, _WORD)
+        buffer, words = _FFI.from_buffer, arguments.check(symbol, args, _WORD)
         integers = tuple([type(value) is int for value in words])
         return self._function(symbol, integers), [x if type(x) is int else buffer(x) for x in words]
 

@@ -15,7 +15,7 @@ from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_file
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.kernel.elementwise.program import PlainProgram
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.run.runner import runner_for
 

@@ -6,7 +6,7 @@ from support.case_selection import HERE
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d
-from bitsynth.run import encode
+from bitsynth.run import arguments
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 TYPES = [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64]
@@ -31,7 +31,7 @@ def test_codes_and_misfits_of_a_type(runner, dtype):
     for operand in OPERANDS:
         x = values(operand, dtype)
         want = operand.encode(x, "x")
-        assert (encode.encode(runner, operand, x, "x") == want).all(), operand
+        assert (arguments.encode(runner, operand, x, "x") == want).all(), operand
         info, held = np.iinfo(dtype), {operand.value(c) for c in operand.codes}
         near = {min(held) - 1, max(held) + 1, info.min, 255, 256, -129}
         near |= {info.max - i for i in (0, 1, 2, 100, 254, 255, 509)}
@@ -39,7 +39,7 @@ def test_codes_and_misfits_of_a_type(runner, dtype):
             y = x[:1, :1, :1].copy()
             y[0, 0, 0, 290] = wrong
             with pytest.raises(SpecError, match=rf"x\[0, 0, 0, 290\] is {wrong}; "):
-                encode.encode(runner, operand, y, "x")
+                arguments.encode(runner, operand, y, "x")
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
@@ -49,19 +49,19 @@ def test_values_of_any_strides_are_encoded(runner, order, step):
     for operand, dtype in ((OPERANDS[1], np.uint8), (OPERANDS[-1], np.int64)):
         for shape in ((2, 6, 5, 33), (1, 1, 2, 9000)):
             x = values(operand, dtype, shape).transpose(order)[:, ::step, :, ::step]
-            assert (encode.encode(runner, operand, x, "x") == operand.encode(x, "x")).all()
+            assert (arguments.encode(runner, operand, x, "x") == operand.encode(x, "x")).all()
     broadcast = np.broadcast_to(np.arange(4, dtype=np.int16), (3, 2, 4))
-    assert (encode.encode(runner, OPERANDS[1], broadcast, "x") == broadcast).all()
+    assert (arguments.encode(runner, OPERANDS[1], broadcast, "x") == broadcast).all()
 
 
 def test_other_arrays_are_encoded_by_numpy(runner):
     """Bytes in the other order, five axes, no elements, bool, and what is no integer."""
     two = MatmulOperand(2, Encoding.UNSIGNED)
     for x in (np.arange(4, dtype=">i4"), np.resize([0, 1, 2], (2,) * 5)[..., ::-1], np.zeros((0, 3), int)):
-        assert (encode.encode(runner, two, x, "x") == x).all()
-    assert encode.encode(runner, two, np.array([True, False]), "x").tolist() == [1, 0]
+        assert (arguments.encode(runner, two, x, "x") == x).all()
+    assert arguments.encode(runner, two, np.array([True, False]), "x").tolist() == [1, 0]
     with pytest.raises(SpecError, match="x must be an integer array"):
-        encode.encode(runner, two, np.zeros(3), "x")
+        arguments.encode(runner, two, np.zeros(3), "x")
 
 
 @pytest.mark.parametrize("threads", [1, 3])

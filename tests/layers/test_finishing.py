@@ -7,7 +7,7 @@ import pytest
 from support.case_selection import HERE, quick
 
 from bitsynth.errors import ToolError
-from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.kernel.elementwise.program import PlainProgram
 from bitsynth.layers import Conv2d, Requantize, Rescale, Scale, Thresholds, unpack_words
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 

@@ -13,7 +13,7 @@ from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.kernel.elementwise.program import PlainProgram
 from bitsynth.layers.epilogues.floats import gated_spec, rescale_spec, scale_spec
 from bitsynth.layers.epilogues.requantize import requantize_any_spec, requantize_spec
 from bitsynth.layers.epilogues.thresholds import thresholds_spec

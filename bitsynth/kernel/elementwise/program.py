@@ -10,6 +10,8 @@ by input, number of the value, and number of the register: `s0_1` holds the seco
              v2 = add v0 v1          minus the result; then negated, narrowed to bytes, stored
 
 Many thresholds are counted by a loop over the last input (`ElementLoop`).
+
+Specs without a proved program are computed by plain C (`PlainProgram`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from bitsynth.kernel.straight_line import check_names, check_program, constant_l
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 MAX_UNIT, MAX_VALUES = 256, 256
+LEAST_UNIT = 16
 
 
 class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,3 +237,28 @@ def _check_orders(program: ElementwiseProgram) -> None:
 def _own(program: ElementwiseProgram, input_: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
     """Return the order that an input must have: the elements', or in a loop the counting bytes'; others are free."""
     return {"element": program.order, "iteration": tuple(range(program.unit))}.get(input_.per, order)
+
+
+class PlainProgram(UnitConstants, msgspec.Struct, frozen=True):
+    """The meaning of `spec`, element by element in the order of channels, `unit` of them at a time.
+
+    Any whole number of eights will do: compilers take a unit to vector registers at once. Words want 64.
+    """
+
+    spec: ElementwiseSpec
+    unit: int
+
+    @classmethod
+    def of(cls, spec: ElementwiseSpec, vector_bytes: int, channels: int) -> PlainProgram:
+        """Return the program whose results fill registers of that many bytes, at least half of the channels in use."""
+        unit = max(LEAST_UNIT, min(vector_bytes, 1 << (channels - 1).bit_length()))
+        return cls(spec, WORD_BITS if spec.planes else unit)
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+        return f"{self.spec.name}_plain"
+
+
+EpilogueProgram = ElementwiseProgram | PlainProgram
+"""What makes results of an epilogue."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from bitsynth.emit.layer_program import BLOCK, LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.constants import shared_numbers
-from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.constants import Offset

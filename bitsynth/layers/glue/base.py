@@ -25,7 +25,7 @@ from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
-from bitsynth.run.memory import aligned
+from bitsynth.run.arguments import aligned
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 

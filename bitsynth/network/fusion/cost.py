@@ -25,8 +25,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load_table
 from bitsynth.isa.tables import CpuTable, IsaTable
-from bitsynth.kernel.elementwise.plain import EpilogueProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
 from bitsynth.layers.cost import MEASURED_WIDTH
 from bitsynth.layers.glue.programs import list_called
 from bitsynth.layers.planning import expected_cycles

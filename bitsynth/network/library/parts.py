@@ -14,7 +14,7 @@ from bitsynth.emit.layer_program import epilogue_source
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.elementwise.plain import EpilogueProgram
+from bitsynth.kernel.elementwise.program import EpilogueProgram
 from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.packed import PackedLayer

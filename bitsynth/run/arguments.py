@@ -1,6 +1,6 @@
-"""Encodes values to codes in compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides.
+"""Arguments and results of compiled functions: aligned arrays, checks and conversions, and operands as codes.
 
-Arguments and results of compiled functions are checked and converted.
+Values are encoded to codes by compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import MatmulOperand
@@ -19,6 +19,10 @@ Array = npt.NDArray[np.generic]
 CallArgument = int | Array
 MAX_ARGUMENTS = 10
 _INTEGERS = (int, np.integer)
+_TYPES = {"u1": 0, "b1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "u8": 6, "i8": 7}
+"""`enum bs_type`, by kind and bytes of numpy's types."""
+_AXES = 4
+LINE_BYTES = 64
 
 
 def check(symbol: str, args: tuple[object, ...], word: int) -> list[CallArgument]:
@@ -59,9 +63,6 @@ def describe(array: Array) -> str:
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
-_TYPES = {"u1": 0, "b1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "u8": 6, "i8": 7}
-"""`enum bs_type`, by kind and bytes of numpy's types."""
-_AXES = 4
 _Numbers = NDArray[np.int64]
 
 
@@ -104,3 +105,11 @@ def _merge_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[
         elif n > 1:
             axes.append((n, stride))
     return axes
+
+
+def aligned(count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return `count` zeros of `dtype` that start at a cache line."""
+    size = np.dtype(dtype).itemsize * count
+    room = np.zeros(size + LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % LINE_BYTES
+    return room[start : start + size].view(dtype)
