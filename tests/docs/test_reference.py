@@ -156,6 +156,7 @@ def test_every_project_that_operators_were_compared_with():
     read = {name for rows in found.values() for row in rows for name in names([row]) if row[1].startswith("a reading")}
     compared = {op for case in CASES.values() for op in (n.op_type for n in case.model.graph.node)}
     rest = {name for heading, rows in found.items() if heading not in RUN_BY_TESTS for name in names(rows[1:])}
+    rest -= {"QuantLSTMCell"}  # test_quant_lstm.py has goldens of its own
     assert rest - compared <= read
 
 

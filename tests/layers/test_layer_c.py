@@ -59,7 +59,7 @@ def driver(m, flags=(), programs=NO_PROGRAMS):
     if not compiler or features.lacking(k.c.needs.host):
         pytest.skip(f"{m.isa} code needs a processor with it and gcc or clang; this one lacks it")
     sources = {**files(k, programs, threads=True), "layer_driver.c": DRIVER.replace("NAME", k.name)}
-    how = {"flags": (*STRICT, "-pthread", *flags), "shared": False, "compiler": compiler, "kept": shared_files(k)}
+    how = {"flags": (*STRICT, "-pthread", *flags), "shared": False, "compiler": compiler, "cached": shared_files(k)}
     return toolchain.compile_for(isa, sources, needs=k.c.needs, **how)
 
 

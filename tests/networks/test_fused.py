@@ -58,7 +58,7 @@ def test_fused_nodes_are_what_they_join(name, rng):
 
 def test_every_operator_of_floats_has_a_case(rng):
     """`test_microsoft.py` has those of codes."""
-    of_codes = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "NhwcMaxPool", "QLinearConv"}
+    of_codes = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "NhwcMaxPool", "QLinearConv"}
     assert {made(rng)[0].op_type for made in CASES.values()} == microsoft.FUSED_READERS.keys() - of_codes
 
 

@@ -1,4 +1,12 @@
-"""QuantLSTMCell, as Brevitas exports its QuantLSTM: equal to Brevitas on every output."""
+"""QuantLSTMCell, as Brevitas exports its QuantLSTM: equal to Brevitas on every output.
+
+The exported files, inputs and results of Brevitas are in `tests/golden/quant_lstm.npz`, which
+`python tests/networks/test_quant_lstm.py` writes again where Brevitas is installed.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,44 +18,35 @@ from bitsynth.graph import read, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-
-def exported(path, **options):
-    """A calibrated QuantLSTM as a file, an input, and what Brevitas computes for it."""
-    torch, layers = pytest.importorskip("torch"), pytest.importorskip("brevitas.nn")
-    export_qonnx = pytest.importorskip("brevitas.export").export_qonnx
-
-    torch.manual_seed(0)
-    lstm, x = layers.QuantLSTM(5, 8, **options), torch.randn(6, 2, 5)
-    for _ in range(4):
-        lstm(torch.randn(6, 2, 5))
-    lstm.eval()
-    with torch.no_grad():
-        states, (hidden, cell) = lstm(x)
-    export_qonnx(lstm, args=x, export_path=str(path), opset_version=17, dynamo=False)
-    return onnx.load(path), x.numpy(), [part.numpy() for part in (states, hidden, cell)]
+GOLDEN = Path(__file__).parents[1] / "golden" / "quant_lstm.npz"
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bidirectional": {"bidirectional": True},
+    "batch_first": {"batch_first": True},
+    "four_bits": {"weight_bit_width": 4, "bias": False},
+    "two_layers": {"num_layers": 2, "bidirectional": True, "shared_input_hidden_weights": True},
+}
+"""The options of Brevitas' QuantLSTM, by case."""
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"bidirectional": True},
-        {"batch_first": True},
-        {"weight_bit_width": 4, "bias": False},
-        {"num_layers": 2, "bidirectional": True, "shared_input_hidden_weights": True},
-    ],
-    ids=str,
-)
-def test_codes_are_those_of_brevitas(tmp_path, options):
-    made, x, want = exported(tmp_path / "lstm.onnx", **options)
+def stored(name):
+    """The file of a case, an input, and what Brevitas computed for it."""
+    with np.load(GOLDEN) as golden:
+        made = onnx.load_from_string(golden[f"{name}_file"].tobytes())
+        return made, golden[f"{name}_x"], [golden[f"{name}_{k}"] for k in range(3)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_codes_are_those_of_brevitas(name):
+    made, x, want = stored(name)
     graph = read(made)
     for part, wanted in zip(run(graph, {graph.inputs[0]: x}).outputs(), want, strict=True):
         np.testing.assert_array_equal(part, wanted)
     assert np.unique(want[0]).size > 20
 
 
-def test_products_of_the_cell_are_layers(tmp_path):
-    made, x, want = exported(tmp_path / "lstm.onnx")
+def test_products_of_the_cell_are_layers():
+    made, x, want = stored("plain")
     net = bitsynth.compile(made, isa="avx2")
     for part, wanted in zip(net(x), want, strict=True):
         np.testing.assert_array_equal(part, wanted)
@@ -56,8 +55,8 @@ def test_products_of_the_cell_are_layers(tmp_path):
     assert work.float_macs + work.plain_macs == 0
 
 
-def test_what_a_cell_does_not_have_is_named(tmp_path):
-    made, *_ = exported(tmp_path / "lstm.onnx")
+def test_what_a_cell_does_not_have_is_named():
+    made, *_ = stored("plain")
     (cell,) = (one for one in made.graph.node if one.op_type == "QuantLSTMCell")
     (kept,) = (one for one in cell.attribute if one.name == "cell_acc_signed")
     cell.attribute.remove(kept)
@@ -67,3 +66,31 @@ def test_what_a_cell_does_not_have_is_named(tmp_path):
     next(one for one in cell.attribute if one.name == "cifg").i = 1
     with pytest.raises(SpecError, match=r"cifg.* is not compiled"):
         read(made)
+
+
+def write_goldens():
+    """Write the golden file, from Brevitas."""
+    import torch
+    from brevitas.export import export_qonnx
+    from brevitas.nn import QuantLSTM
+
+    arrays: dict[str, Any] = {}
+    for name, options in CASES.items():
+        torch.manual_seed(0)
+        lstm, x = QuantLSTM(5, 8, **options), torch.randn(6, 2, 5)
+        for _ in range(4):
+            lstm(torch.randn(6, 2, 5))
+        lstm.eval()
+        with torch.no_grad():
+            states, (hidden, cell) = lstm(x)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "lstm.onnx"
+            export_qonnx(lstm, args=x, export_path=str(path), opset_version=17, dynamo=False)
+            arrays[f"{name}_file"] = np.frombuffer(path.read_bytes(), np.uint8)
+        arrays[f"{name}_x"] = x.numpy()
+        arrays |= {f"{name}_{k}": part.numpy() for k, part in enumerate((states, hidden, cell))}
+    np.savez_compressed(GOLDEN, **arrays)
+
+
+if __name__ == "__main__":
+    write_goldens()
