@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
-from emx_onnx_cgen.compiler import Compiler, CompilerOptions
-from numpy.typing import NDArray
 
 from bitsynth import toolchain
-from bitsynth.bench.baselines.onnxruntime_baseline import session, start
 from bitsynth.errors import ToolError
 from bitsynth.graph.read import tflite
 from bitsynth.graph.read.file import load_for_peers
@@ -33,6 +30,11 @@ INSTALL = "pip install 'bitsynth[peers]'"
 _MODULES = {ORT: "onnxruntime", EMX: "emx_onnx_cgen", LITERT: "ai_edge_litert"}
 _NEEDS = {ORT: (ORT, INT8_TWIN), EMX: (EMX,), LITERT: (LITERT,)}
 """The contenders that are left out without a package: ONNX Runtime quantizes the int8 twin too."""
+_EMX_NAME = "model"
+_EMX_FLAGS = ("-O3", "-w", "-lm")
+"""The C of emx-onnx-cgen has warnings that ours must not have."""
+_LITERT_KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES": "without XNNPACK"}
+"""The names of contenders, by LiteRT's resolver of kernels."""
 
 
 def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...]]:
@@ -76,13 +78,11 @@ def _bound_litert(
     data: bytes, inputs: Mapping[str, Tensor], threads: int, left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and call of LiteRT, on the file as it is, with its default kernels and without XNNPACK."""
-    # XXX
-
-    for kernels, name in KERNELS.items():
+    for kernels, name in _LITERT_KERNELS.items():
         contender = f"{LITERT}, {name}"
         progress(f"starting {contender}")
         try:
-            yield contender, bind_litert(data, inputs, threads, kernels)
+            yield contender, _bind_litert_kernels(data, inputs, threads, kernels)
         except ImportError as why:
             left_out[LITERT] = f"{why}; {INSTALL}"
             return
@@ -91,18 +91,49 @@ def _bound_litert(
 
 
 def _onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
-    # XXX
+    """Return a function that binds a model to ONNX Runtime; ImportError if it is not installed."""
+    from bitsynth.bench.baselines.onnxruntime_baseline import session, start
 
-    return lambda file: bind_onnxruntime(file, inputs, net.program.threads)
+    def bind(model: Any) -> Callable[[], object]:
+        start(net.program.threads)
+        running = session(model, net.program.threads)
+        binding = running.io_binding()
+        for name, x in inputs.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(x))
+        for output in running.get_outputs():
+            binding.bind_output(output.name)
+        return lambda: running.run_with_iobinding(binding)
+
+    return bind
 
 
 def _emx(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
-    # XXX
+    """Return a function that compiles a model by emx-onnx-cgen, for one thread; ImportError if it is not installed."""
+    from emx_onnx_cgen.compiler import Compiler, CompilerOptions
 
     edges = [net.graph.edges[name] for name in net.graph.outputs]
     outputs = [np.empty(edge.shape, numpy_type(edge.dtype)) for edge in edges]
-    given = [inputs[name] for name in net.graph.inputs]
-    return lambda file: bind_emx(file, net.program.isa, given, outputs)
+    arguments = [np.ascontiguousarray(x) for x in (*(inputs[name] for name in net.graph.inputs), *outputs)]
+    isa = load(net.program.isa)
+
+    def bind(model: Any) -> Callable[[], object]:
+        text, weights = Compiler(CompilerOptions(model_name=_EMX_NAME)).compile_with_weight_data(model)
+        runner = runner_for(isa, toolchain.compile_for(isa, {"model.c": text}, flags=_EMX_FLAGS))
+        if weights:
+            _load_weights(runner, weights)
+        return runner.bind(_EMX_NAME, *arguments)
+
+    return bind
+
+
+def _load_weights(runner: Runner, weights: bytes) -> None:
+    """Have the C of emx-onnx-cgen read its larger weights, from a file; ToolError if it does not take them."""
+    with NamedTemporaryFile(suffix=".bin") as file:
+        file.write(weights)
+        file.flush()
+        path = np.frombuffer(os.fsencode(file.name) + b"\0", np.uint8)
+        if not runner.call(f"{_EMX_NAME}_load", path, bits=32) & 1:
+            raise ToolError("the C of emx-onnx-cgen does not load its weights")
 
 
 def models(
@@ -137,35 +168,7 @@ def _first_line(why: Exception) -> str:
     return str(why).strip().split("\n")[0][:200]
 
 
-_NAME = "model"
-_FLAGS = ("-O3", "-w", "-lm")
-"""Its C has warnings that ours must not have."""
-
-
-def bind_emx(model: Any, isa: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Callable[[], object]:
-    """Return a call that runs the model, which reads `inputs` and writes `outputs`, on one thread."""
-    text, weights = Compiler(CompilerOptions(model_name=_NAME)).compile_with_weight_data(model)
-    runner = runner_for(load(isa), toolchain.compile_for(load(isa), {"model.c": text}, flags=_FLAGS))
-    if weights:
-        _load(runner, weights)
-    given = [np.ascontiguousarray(x) for x in (*inputs, *outputs)]
-    return runner.bind(_NAME, *given)
-
-
-def _load(runner: Runner, weights: bytes) -> None:
-    """Have it read its larger weights, from a file; ToolError if it does not take them."""
-    with NamedTemporaryFile(suffix=".bin") as file:
-        file.write(weights)
-        file.flush()
-        if not runner.call(f"{_NAME}_load", np.frombuffer(os.fsencode(file.name) + b"\0", np.uint8), bits=32) & 1:
-            raise ToolError("the C of emx-onnx-cgen does not load its weights")
-
-
-KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES": "without XNNPACK"}
-"""What contenders are called, by the name of the resolver of their kernels."""
-
-
-def bind_litert(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels: str) -> Callable[[], object]:
+def _bind_litert_kernels(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels: str) -> Callable[[], object]:
     """Return a call that runs the file of these bytes on `inputs`."""
     from ai_edge_litert import interpreter as package
 
@@ -183,15 +186,3 @@ def bind_litert(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels
         running.set_tensor(given["index"], inputs[names[given["index"]]].astype(given["dtype"]))
     call: Callable[[], object] = running.invoke
     return call
-
-
-def bind_onnxruntime(model: Any, inputs: Mapping[str, NDArray[Any]], threads: int) -> Callable[[], object]:
-    """Return a call that runs the model on `inputs`."""
-    start(threads)
-    running = session(model, threads)
-    binding = running.io_binding()
-    for name, x in inputs.items():
-        binding.bind_cpu_input(name, np.ascontiguousarray(x))
-    for output in running.get_outputs():
-        binding.bind_output(output.name)
-    return lambda: running.run_with_iobinding(binding)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar, final
 
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
@@ -19,10 +21,6 @@ from bitsynth.proof.obligations import Obligation
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, final
-
-from bitsynth.errors import SpecError
 
 Artifact = Kernel | DepthwiseProgram | ElementwiseProgram
 A = TypeVar("A", bound=Artifact)

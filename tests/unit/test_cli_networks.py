@@ -12,7 +12,7 @@ from support.run_commands import terminal
 from bitsynth import paths
 from bitsynth.bench import network_peers
 from bitsynth.cli import machines, main, output
-from bitsynth.cli.reports.network_cells import is_number
+from bitsynth.cli.reports.weight_names import is_number
 
 FASHION = paths.shipped_kernels().parent / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
 _CODES = ("scale", "zero")
@@ -165,9 +165,8 @@ def test_a_batch_that_does_not_fit_says_how_to_export_one(reshaped, numbered, tm
 
 def test_missing_peers_are_named_once_and_first(numbered, capsys, monkeypatch):
     monkeypatch.setattr(network_peers, "_is_installed", lambda module: False)
-    for module in ("onnxruntime", "onnxruntime.quantization", "emx_onnx_cgen.compiler", "bitsynth.bench.network_peers"):
+    for module in ("onnxruntime", "onnxruntime.quantization", "emx_onnx_cgen.compiler"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "bitsynth.bench.network_peers", raising=False)
     monkeypatch.delitem(sys.modules, "bitsynth.bench.baselines.onnxruntime_baseline", raising=False)
     assert main(["bench", "network", str(numbered), "--rounds", "1"]) == 0
     err = capsys.readouterr().err

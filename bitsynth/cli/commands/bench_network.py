@@ -29,7 +29,8 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
-from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name, weight_names
+from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
+from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.output import require_writable
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
-from bitsynth.cli.reports.network_cells import by_whom, plain_reasons, shape_of, slow_products, step_name, weight_names
+from bitsynth.cli.reports.network_cells import by_whom, plain_reasons, shape_of, slow_products, step_name
+from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.files import reserve_folder, write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding

@@ -93,8 +93,6 @@ def emit_glue(
 
     With --device the layer is written for the instruction set of a board, and its self-test runs there first.
     """
-    # XXX
-
     with reserve_folder(to, _ADVICE), open_board(device, device_runner) as board:
         parsed = parse_glue(layer, board.best_isa() if board and isa == "auto" else isa)
         files = parsed.files(name)

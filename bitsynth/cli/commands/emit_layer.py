@@ -119,7 +119,6 @@ def emit_layer(
 
     With several processors, as in `--cpu a76,a72,a53`, the library holds the layer for each, and chooses when it runs.
     """
-    # XXX
     from bitsynth.layers import Conv2d, Dense, processors
 
     weight, epilogue = read(weights)

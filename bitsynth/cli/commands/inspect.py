@@ -33,8 +33,8 @@ from bitsynth.cli.reports.network_cells import (
     range_of,
     shape_of,
     share,
-    weight_names,
 )
+from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding

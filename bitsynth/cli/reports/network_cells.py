@@ -1,82 +1,20 @@
-"""Cells in tables of networks: shape, type and range of an edge; name and method of a step.
-
-Products of files in which an exporter numbered the nodes are named by their weights. Steps in plain C have a reason.
-"""
+"""Cells in tables of networks: shape, type and range of an edge; name, method and reason of a step; slow products."""
 
 from __future__ import annotations
 
-import math
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from bitsynth.printable import shown
-
-if TYPE_CHECKING:
-    from bitsynth.graph.ir import Graph, Node
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bitsynth.cli.output import cut_name
-from bitsynth.printable import one_line
-
-if TYPE_CHECKING:
-    from bitsynth.graph.inspect import EdgeFacts
-    from bitsynth.network.report import ProductWork, StepReport
 from rich.cells import cell_len
 
 from bitsynth.cli import output
+from bitsynth.cli.output import cut_name
+from bitsynth.cli.reports.weight_names import is_number
+from bitsynth.printable import one_line, shown
 
 if TYPE_CHECKING:
-    from bitsynth.network.report import NetworkReport
-
-
-_NUMBER = re.compile(r"(?:[A-Za-z:]+(?:[0-9]d)?_)?\d+(?:_out\d+)?")
-"""A number, or one behind the name of an operator: 45, Conv_12 or onnx::DepthToSpace_73."""
-
-
-def is_number(name: str) -> bool:
-    """Return whether a node or edge has a number from an exporter instead of a name, as in 45 or Conv_12.conv."""
-    return _NUMBER.fullmatch(name.partition(".")[0]) is not None
-
-
-def weight_names(model: Path, graph: Graph) -> dict[str, str]:
-    """Return for each numbered product of `graph` the name that its weight has in the file, such as f.3.weight.
-
-    Products whose weight is numbered too are left out.
-    """
-    from bitsynth.graph.operators import PRODUCTS
-    from bitsynth.graph.read.file import load
-
-    products = [node for node in graph.nodes if node.op in PRODUCTS and is_number(node.name)]
-    if not products:
-        return {}
-    origins = _origins(load(model).graph)
-    names = {node.name: _weight(node, graph, origins) for node in products}
-    return {node: name for node, name in names.items() if name and not _NUMBER.fullmatch(name)}
-
-
-def _weight(node: Node, graph: Graph, origins: dict[str, tuple[int, str]]) -> str:
-    """Return the name of a product's constant operand in the file; "" if it has none."""
-    return next((_origin(edge, origins) for edge in node.inputs if edge in graph.constants), "")
-
-
-def _origins(graph: Any) -> dict[str, tuple[int, str]]:
-    """Return size and name of the largest initializer that each constant edge of a file is computed from."""
-    sizes = {tensor.name: (math.prod(tensor.dims), tensor.name) for tensor in graph.initializer}
-    for node in graph.node:
-        given = [name for name in node.input if name]
-        if all(name in sizes for name in given):
-            sizes |= dict.fromkeys(node.output, max((sizes[name] for name in given), default=(0, "")))
-    return sizes
-
-
-def _origin(edge: str, origins: dict[str, tuple[int, str]]) -> str:
-    """Return the initializer behind an edge, which may have a suffix of ours such as `.transpose`; "" if unknown."""
-    while edge not in origins and "." in edge:
-        edge = edge.rpartition(".")[0]
-    return shown(origins.get(edge, (0, ""))[1])
-
+    from bitsynth.graph.inspect import EdgeFacts
+    from bitsynth.network.report import NetworkReport, ProductWork, StepReport
 
 MIN_SLOW_SHARE = 0.001
 """Share of all multiply-accumulates below which slow ones are not reported."""
