@@ -41,7 +41,7 @@ class MatmulKernel:
     """A proved kernel under the encodings of `spec`.
 
     Args:
-        found: The proved entry of the kernel; `get_kernel` makes one from the cache.
+        entry: The proved entry of the kernel; `get_kernel` returns one from the cache.
         spec: Widths and encodings of the operands, and the instruction set.
 
     Attributes:
@@ -152,7 +152,7 @@ class MatmulKernel:
         return self.c
 
     def is_read_by(self, program: EpilogueProgram) -> bool:
-        """Return True: the weights of a layer are packed so that any program reads the kernel's sums."""
+        """Return True: weights are packed so that any epilogue `program` reads the kernel's sums."""
         return True
 
     @property

@@ -1,6 +1,6 @@
 """Loops in plain C that compute a lane expression for every element of a tensor: parts of a larger function.
 
-The file of that function has to forbid that compilers fuse products with sums, as that of a network's steps does.
+The C has to be compiled with contraction off (`#pragma STDC FP_CONTRACT OFF`), as that of a network is.
 
 Given:   a row of 64 elements, `code` trunc(smin(smax(row, 0), 255), 8), `row` dnearest(dmul(double_of(s), f))
 Result:  for each row: a loop that leaves `row` of 64 elements in scratch memory, and a loop that makes codes of it

@@ -275,7 +275,7 @@ class CDomain:
         return added
 
     def shifted(self, a: Term, n: Term, w: int, name: str) -> Term:
-        """Return `a` shifted by `n` bits, as a function of `isa.shifts` says."""
+        """Return `a` shifted by `n` bits, as the function `name` of `isa/functions.py` does."""
         if name == "asr":
             return Term(f"({ctype(w)})((int{w}_t){{0}} >> ({{1}} < {w} ? {{1}} : {w - 1}))", w, (a, n))
         sign = "<<" if name == "lsl" else ">>"

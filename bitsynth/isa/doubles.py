@@ -48,28 +48,28 @@ def int_of(x: Bits) -> Bits:
 
 
 def dmul(a: Bits, b: Bits | int) -> Bits:
-    """a * b."""
+    """Return a * b, rounded once."""
     b = a.lift(b)
     _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dmul(a.v, b.v))
 
 
 def dadd(a: Bits, b: Bits | int) -> Bits:
-    """a + b."""
+    """Return a + b, rounded once."""
     b = a.lift(b)
     _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dadd(a.v, b.v))
 
 
 def dsub(a: Bits, b: Bits | int) -> Bits:
-    """a - b."""
+    """Return a - b, rounded once."""
     b = a.lift(b)
     _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dsub(a.v, b.v))
 
 
 def dlt(a: Bits, b: Bits | int) -> Cond:
-    """a < b; false if one is not a number."""
+    """Return whether a < b; false if one of them is NaN."""
     b = a.lift(b)
     _doubles(a, b)
     return Cond(a.d, a.d.dlt(a.v, b.v))

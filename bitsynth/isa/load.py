@@ -1,4 +1,4 @@
-"""Checks the declaration of an instruction set, beyond the types of its tables."""
+"""Instruction sets: read from their folder, and checked beyond the types of their tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Quantizers for float networks: calibration, rounding of weights, and a search for the cheapest widths.
 
-Data go one way: `float_model` (where quantizers go), `calibration` (what inputs say), `grids` (scales), `rounding` (of
-weights), `search` (widths that meet a `goal`, by an `integer_program`; `search_state` keeps what was measured),
-`quantized_model` (the file), `error_bound` (what its error is at most), `report`, `entry` (all of it).
+Data go one way: `float_model` (where quantizers go), `calibration` (ranges and statistics of the inputs given), `grids`
+(scales), `rounding` (of weights), `reconstruction` (weights and biases fitted to quantized inputs), `quantized_model`
+(the file), `search` (widths that meet a `goal`, by an `integer_program`; `search_state` keeps what was measured),
+`error_bound` (the greatest error of an output), `report`; `entry` calls them all.
 """
 
 from bitsynth.quantization.entry import FrontModel, Quantized, quantize

@@ -56,11 +56,11 @@ class FrontModel:
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized network: an ONNX model with quantizers of QONNX, and the report.
+    """A quantized network, and the report on it.
 
     Args:
-        model: The model.
-        report: The report.
+        model: An ONNX model (`onnx.ModelProto`), whose quantizers have the format that was asked for.
+        report: Widths, costs, losses and error bounds.
         front: The networks of the front, the cheapest first, if they were asked for.
     """
 
@@ -100,7 +100,7 @@ def quantize(
         labels: The class of each sample. With them the loss is the accuracy of the first output that is lost, else the
             largest error of an output.
         loss: The greatest loss, such as 0.01 for one percent; of accuracy with its standard error, which few samples
-            make large. None for 0.01, or for any loss if cycles or bytes are bounded.
+            make large. None for 0.01, or for any loss if the loss is minimized.
         cycles: The most predicted cycles of the network.
         bytes: The most bytes of its constants.
         minimize: "cycles", "bytes" or "loss"; empty for cycles if the loss is bounded, else for the loss.
@@ -110,7 +110,8 @@ def quantize(
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
         file_format: "qonnx"; "qcdq", which has no 1-bit weights; or "qdq", whose activations have 8 bits.
-        front: Whether the front of loss and cycles (or bytes, if these are minimized) is searched too.
+        front: Whether the front of loss and cycles is searched too; of bytes, if these are minimized, or if the loss is
+            minimized and cycles have no bound.
         batch: The size of an open first axis.
         shapes: Shapes and sizes that the file leaves open, as of `bitsynth.compile`.
         fixed: Inputs that become constants.

@@ -3,7 +3,7 @@
 It has a 0-1 variable for each choice of an edge or product, and one for each pair of choices of a product. Pairs have
 the costs, choices the losses; the pairs of a choice add up to it.
 
-Given:  two layers that cost 9 and 8 at 8 bits, 5 and 4 at 4 bits, and lose 2 and 1 at 4 bits; a loss of at most 2
+Given:  two layers that cost 9 and 8 at 8 bits, 4 and 4 at 4 bits, and lose 2 and 1 at 4 bits; a loss of at most 2
 Result: the first layer at 4 bits, the second at 8: both at 4 bits would lose 3
 """
 

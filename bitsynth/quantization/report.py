@@ -161,7 +161,7 @@ def trial_points(trials: Sequence[Trial], chosen: Trial, by: CostName) -> tuple[
 
 
 def pareto_front(trials: Sequence[Trial], by: CostName) -> list[Trial]:
-    """Return the trials that no other is better than in cost or loss, and as good in both; the cheapest first."""
+    """Return the trials of the Pareto front, the cheapest first: every other costs or loses more than one of them."""
     front: list[Trial] = []
     for trial in sorted(trials, key=lambda t: (cost_in(t.cost, by), t.loss.mean)):
         if not front or trial.loss.mean < front[-1].loss.mean:
@@ -173,7 +173,7 @@ def _why_most(search: Search, product: WeightedProduct, widths: Widths) -> str:
     """Return why the activations and weights of a product have the most bits; empty if both have fewer."""
     reasons = []
     if product.edge not in search.choices:
-        reasons.append(f"its activations are inputs, residuals or shared, which keep {FIXED_BITS} bits")
+        reasons.append(f"its activations are an input of the network, which keeps {FIXED_BITS} bits")
     else:
         readers = [p for p in search.calibration.network.products if p.edge == product.edge]
         edges = widths.edges[product.edge]

@@ -1,7 +1,7 @@
 """A process that measures: `python -m bitsynth.tune.worker`.
 
-A line of JSON each way. The first line it reads is what is tuned (`Start`), every other one a `Question`,
-which it answers. Ends with its input.
+It reads and writes lines of JSON. The first line that it reads is what is tuned (`Start`), every other one a
+`Question`, which it answers with one line. It ends when its input does.
 """
 
 from __future__ import annotations

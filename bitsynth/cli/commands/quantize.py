@@ -58,7 +58,7 @@ AllowedLoss = Annotated[
         "--loss",
         metavar="X",
         help="The greatest loss, as in 1% or 0.01.",
-        show_default="1%, or any if cycles or bytes are bounded",
+        show_default="1%, or any if the loss is minimized",
     ),
 ]
 AllowedCycles = Annotated[
@@ -126,14 +126,14 @@ def quantize(
 ) -> None:
     """Quantize a float network for a processor.
 
-    Each layer gets the bits of activations and weights with the fewest predicted cycles on the processor with which
-    the whole network loses no more than --loss on the data. With --cycles or --bytes alone, the bits lose least within
-    these bounds; --minimize names another goal, and all bounds hold. Weights have a scale a channel and are rounded
-    by the inputs seen; biases are corrected; no training. The file is for
-    `bitsynth compile`; ONNX Runtime runs it too as qcdq or qdq. Inputs, residuals and inputs of pools have 8 bits.
+    Chooses bits for each layer: the fewest predicted cycles on the processor at a loss of at most --loss. With
+    --cycles or --bytes alone it looks for the least loss within these bounds; --minimize names another goal, and all
+    bounds hold. Weights and biases are fitted layer by layer to the inputs given; there is no training. Inputs of the
+    network have 8 bits, as have residuals and inputs of pools that no product reads. The file is for
+    `bitsynth compile`; ONNX Runtime runs it too as qcdq or qdq.
 
-    The loss is measured on the data given, by the compiled network where the instruction set runs here. Give other
-    data than those that you judge the result by. A search that was interrupted goes on when it is repeated.
+    The loss is measured on the data given, at the end by the compiled network where the instruction set runs here.
+    Judge the result by other data. A search that was interrupted goes on when it is repeated.
     """
     from bitsynth.graph.read.file import named
     from bitsynth.quantization import quantize as quantize_network

@@ -90,8 +90,6 @@ def _unknown(op: str, domain: str) -> str:
         return "loops are not compiled; export the network without them"
     if op == "RNN":
         return "is not compiled; use LSTM or GRU, or unroll it into MatMul and Tanh"
-    if op == "MatMulNBits":
-        return "weights in blocks of few bits are for activations of floats; quantize activations too, in QDQ or QONNX"
     return f"no operator{where} that is compiled; replace it, or cut the network before it"
 
 

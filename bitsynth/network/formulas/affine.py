@@ -30,7 +30,7 @@ from bitsynth.isa.doubles import ONE, ZERO, bits_of
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.layers.epilogues.base import ClaimedFormula
 from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds, gate_formula
-from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
 from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.residuals import Paired, PairProof
@@ -265,7 +265,6 @@ class _UlpOffsets(ByChannel):
     units: Tensor
 
 
-_AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _MAX_VALUE_ERROR = 1e-9
 """The distance to a half, in codes, within which the reference is asked: far more than float64 is off by."""
 _MAX_GUARDED_PART = 2.0**17
@@ -295,8 +294,8 @@ def find_paired_affine(paired: Paired) -> AffineFormula | None:
 def find_guarded_affine(paired: Paired) -> AffineFormula | None:
     """Find the affine formula that decides all codes but those of values within `GUARD` of a half; None if none does.
 
-    It is the chain's at three corners of the range, so it is off by 4 * _MAX_VALUE_ERROR / 64 at most everywhere
-    between; float64 is off by as much at most.
+    The formula has the chain's values at three corners of the range, so in between it differs from the chain by at most
+    4 * _MAX_VALUE_ERROR / 64. The rounding of float64 adds at most as much.
     """
     ends = _find_quantizer(paired)
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
@@ -313,7 +312,7 @@ def find_guarded_affine(paired: Paired) -> AffineFormula | None:
 def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
     """Return the edge of values before rounding, the quantizer, and whether a ReLU is between them; None for others."""
     nodes = list(paired.chain.nodes)
-    before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in _AFFINE]
+    before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in AFFINE_OPS]
     last = nodes[-1]
     if last.op != "quantize" or last.attributes["rounding"] not in ("ROUND", "HALF_EVEN"):
         return None

@@ -22,6 +22,8 @@ from bitsynth.graph.types import Edge, Integers, Shape, full_range
 from bitsynth.network.def_use import DefUse, LinkKey, LinkList
 from bitsynth.spec.matmul import MAX_BITS
 
+AFFINE_OPS = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
+"""Operators that are affine in their first operand where the others are constants."""
 _MONOTONE_IN_BOTH = ("add", "sub", "mul", "max", "min")
 """Operators that are monotone in their second operand too."""
 _UNBOUNDED = ("round",)

@@ -21,7 +21,7 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.isa.doubles import ZERO, bits_of
 from bitsynth.layers.epilogues.base import ClaimedFormula
-from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.spec.matmul import MatmulOperand
@@ -111,10 +111,9 @@ def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakp
     )
 
 
-_AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _TABLE_SIZES = (256, 512, 1024, 2048, 4096)
 """Numbers of cells that are tried, the smallest first."""
-GUARD = 1e-6
+_GUARD_CELLS = 1e-6
 """The distance to a breakpoint, in cells, within which the reference is asked."""
 _FLOAT64_ERROR = 2.0**-48
 """A bound of float64's relative error of a place, far above the real one."""
@@ -128,7 +127,7 @@ class Curve:
         factor: (channels,), of accumulators.
         summand: (channels,); factor * accumulator + summand is the place, clipped to the axis.
         breakpoints: (cells,), the place in each cell from which the second code holds; infinite if there is none.
-        table: (cells, 2), codes before and from the turn.
+        table: (cells, 2), codes below the breakpoint, and from it on.
     """
 
     factor: Tensor
@@ -204,8 +203,8 @@ def _prove_curve(
     table = code_breakpoints.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
     curve = Curve(slope * axis.scale, axis.place(ends[0] - slope * low), axis.places, table)
     size = np.abs(curve.factor) * np.maximum(np.abs(low), np.abs(high)) + np.abs(curve.summand) + axis.cells
-    if max(size.max() * _FLOAT64_ERROR, off.max() * axis.scale) > GUARD / 8 or not code_breakpoints.holds(
-        GUARD / axis.scale
+    if max(size.max() * _FLOAT64_ERROR, off.max() * axis.scale) > _GUARD_CELLS / 8 or not code_breakpoints.holds(
+        _GUARD_CELLS / axis.scale
     ):
         return None
     asked = _near_breakpoints(curve, low, high)
@@ -217,12 +216,12 @@ def _prove_curve(
 def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
     """Return accumulators (points, channels) near breakpoints, and both ends; None if two are near one breakpoint."""
     alive = high > low
-    if (np.abs(curve.factor[alive]) < 4 * GUARD).any():
+    if (np.abs(curve.factor[alive]) < 4 * _GUARD_CELLS).any():
         return None
     factor = np.where(alive, curve.factor, 1.0)
     exact = (curve.breakpoints[np.isfinite(curve.breakpoints)][:, None] - curve.summand) / factor
     nearest = np.rint(exact)
-    near = (np.abs(exact - nearest) * np.abs(factor) < 2 * GUARD) & (nearest >= low) & (nearest <= high)
+    near = (np.abs(exact - nearest) * np.abs(factor) < 2 * _GUARD_CELLS) & (nearest >= low) & (nearest <= high)
     asked = np.where(near, nearest, low).astype(np.int64)
     return np.concatenate([asked[near.any(1)], low[None], high[None]])
 
@@ -233,7 +232,7 @@ def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
     for node in chain.nodes:
         readers = [n for n in chain.nodes if edge in n.inputs]
         is_float = graph.edges[node.outputs[0]].is_float
-        if node.op not in _AFFINE or readers != [node] or node.inputs.count(edge) != 1 or not is_float:
+        if node.op not in AFFINE_OPS or readers != [node] or node.inputs.count(edge) != 1 or not is_float:
             break
         edge, count = node.outputs[0], count + 1
     return count
