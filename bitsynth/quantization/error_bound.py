@@ -30,6 +30,7 @@ from onnx import numpy_helper
 
 from bitsynth.quantization.float_model import FloatModel
 from bitsynth.quantization.grids import QuantizerGrid
+from bitsynth.quantization.quantized_model import DOMAIN
 
 Floats64 = NDArray[np.float64]
 _UNIT = 2.0**-52
@@ -40,6 +41,10 @@ _TINY32 = 2.0**-140
 """The absolute rounding error of float32 numbers near 0, and more."""
 _HALF = 0.5 + 2.0**-12
 """Half a step, and the rounding of a float32 division before it: of codes of 8 bits 2**-15 of a step."""
+_MOST32 = float(np.finfo(np.float32).max)
+"""The largest float32 number: a run of either network may overflow above it."""
+_MAX_INDEX = 1 << 62
+"""What indices are limited to. Those near the ends of int64, which stand for the end of an axis, are no float64."""
 _MAX_ELEMENTS = 1 << 24
 """The most elements of a convolution's windows at once."""
 
@@ -158,6 +163,8 @@ def bound_error(
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             walk = _Walk(network, quantized, inputs, ranges)
             spreads = walk.spreads()
+        if constant := next((name for name in network.float_outputs if name not in spreads), None):
+            raise NoBound(f"the output {constant} is a constant")
         worst = {name: float(spreads[name].error.magnitude.max()) for name in network.float_outputs}
     except NoBound as reason:
         return ErrorBound({}, str(reason))
@@ -168,15 +175,24 @@ def bound_error(
 
 @dataclass(frozen=True)
 class _Site:
-    """A node, and the spreads of its operands; None for those that are left out."""
+    """A node of the quantized network, and the spreads of its operands; None for those that are left out.
+
+    `float_node` is the node of the float network that it stands for; None for one that corrects a bias.
+    """
 
     node: Any
+    float_node: Any | None
     operands: Sequence[Spread | None]
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
         """The node's attributes by name."""
-        return {a.name: onnx.helper.get_attribute_value(a) for a in self.node.attribute}
+        return _attributes(self.node)
+
+    @property
+    def float_attributes(self) -> Mapping[str, Any]:
+        """The attributes of the float network's node by name."""
+        return self.attributes if self.float_node is None else _attributes(self.float_node)
 
     def optional(self, k: int) -> Spread | None:
         """Return an operand; None if it is left out."""
@@ -188,6 +204,18 @@ class _Site:
         if operand is None:
             raise NoBound(f"{self.node.op_type} {self.node.name} without operand {k}")
         return operand
+
+    def constant(self, k: int) -> Spread | None:
+        """Return an operand; None if it is left out, NoBound if it is computed when the network runs."""
+        operand = self.optional(k)
+        if operand is not None and not _is_known(operand):
+            raise NoBound(f"no rule for {self.node.op_type} whose operand {k} is no constant")
+        return operand
+
+
+def _attributes(node: Any) -> Mapping[str, Any]:
+    """Return a node's attributes by name."""
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 Rule = Callable[[_Site], Spread]
@@ -215,19 +243,21 @@ class _Walk:
     def spreads(self) -> dict[str, Spread]:
         """Return the spreads of all edges; NoBound for an operator that is not followed."""
         for node in self._model.graph.node:
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain == DOMAIN:
                 self._quantizer(node)
                 continue
-            given = [self._operand(node, k) for k in range(len(node.input))]
+            function = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+            if function is None:
+                raise NoBound(f"no rule for {node.op_type}" + (f" of {node.domain}" if node.domain else ""))
             if not any(name in self._spreads for name in node.input):
                 raise NoBound(f"{node.op_type} {node.name} of constants")
-            function = _RULES.get(node.op_type)
-            if function is None:
-                raise NoBound(f"no rule for {node.op_type}")
-            result = function(_Site(node, given))
+            given = [self._operand(node, k) for k in range(len(node.input))]
+            result = function(_Site(node, self._floats.get(node.name), given))
             if limits := self._ranges.get(node.output[0]):
                 known = Enclosure(*(np.full(result.exact.low.shape, end, np.float64) for end in limits))
                 result = Spread.of(result.exact.meet(known), result.quantized, result.error)
+            if not all((side.magnitude <= _MOST32).all() for side in (result.exact, result.quantized)):
+                raise NoBound(f"numbers of {node.output[0]} may be above those of float32")
             self._spreads[node.output[0]] = result
         return self._spreads
 
@@ -238,28 +268,34 @@ class _Walk:
             return None
         if name in self._spreads:
             return self._spreads[name]
-        quantized = self._values[name]
+        quantized = self._known(name)
         source = self._floats.get(node.name)
         constants = self._network.constants
         if source is None:  # a node that corrects a bias
             return Spread.constant(np.zeros_like(quantized), quantized)
         if k < len(source.input) and source.input[k] in constants:
             return Spread.constant(constants[source.input[k]], quantized)
-        if k >= len(source.input):  # a bias that the float network does not have
+        if k >= len(source.input) or not source.input[k]:  # a bias that the float network does not have
             return Spread.constant(np.zeros_like(quantized), quantized)
         raise NoBound(f"{node.op_type} {node.name} has a constant in place of an edge")
+
+    def _known(self, name: str) -> NDArray[Any]:
+        """Return the numbers of a constant of the quantized network; NoBound if they are not known."""
+        if name not in self._values:
+            raise NoBound(f"{name} is neither a constant nor an edge that is followed")
+        return np.asarray(self._values[name])
 
     def _quantizer(self, node: Any) -> None:
         """Add the result of a quantizer: numbers if it is of constants, else a spread."""
         name, scale = node.input[0], np.asarray(self._values[node.input[1]], np.float32)
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        attributes = _attributes(node)
         if node.op_type == "BipolarQuant":
             grid = QuantizerGrid(1, scale, bipolar=True)
         else:
             zero, bits = (float(self._values[n]) for n in node.input[2:4])
             grid = QuantizerGrid(int(bits), scale, int(zero), bool(attributes["signed"]))
-        if name in self._values:
-            self._values[node.output[0]] = exact_codes(grid, self._values[name])
+        if name not in self._spreads:
+            self._values[node.output[0]] = exact_codes(grid, self._known(name))
             return
         if grid.bipolar:
             raise NoBound("no rule for activations of two values")
@@ -322,6 +358,8 @@ def _product(x: Spread, w: Spread, matrix_of: Callable[[Floats64, Floats64], Flo
 
 def _conv(site: _Site) -> Spread:
     x, w = site.at(0), site.at(1)
+    if not _is_known(w):
+        raise NoBound("no rule for a Conv of two edges")
     kernel = w.exact.low.shape[2:]
     count = len(kernel)
     strides, dilations = (list(site.attributes.get(name, [1] * count)) for name in ("strides", "dilations"))
@@ -354,6 +392,8 @@ def _pads(
             pads.append((less, more) if mode == "SAME_UPPER" else (more, less))
         return pads
     flat = list(attributes.get("pads", [0] * 2 * len(kernel)))
+    if min(flat, default=0) < 0:
+        raise NoBound("no rule for pads below 0")
     return list(zip(flat[: len(kernel)], flat[len(kernel) :], strict=True))
 
 
@@ -383,12 +423,12 @@ def _matmul(site: _Site) -> Spread:
     x, w = site.at(0), site.at(1)
     if not _is_known(w):
         raise NoBound("no rule for a MatMul of two edges")
-    return _product(x, w, lambda a, b: np.asarray(a @ b, np.float64), w.exact.low.shape[-2])
+    return _product(x, w, lambda a, b: np.asarray(a @ b, np.float64), x.exact.low.shape[-1])
 
 
 def _gemm(site: _Site) -> Spread:
     x, w = site.at(0), site.at(1)
-    if not _is_known(w) or site.attributes.get("alpha", 1.0) != 1.0 or site.attributes.get("beta", 1.0) != 1.0:
+    if not _is_known(w) or any(some.get("alpha", 1.0) != 1.0 for some in (site.attributes, site.float_attributes)):
         raise NoBound("no rule for this Gemm")
     if site.attributes.get("transA"):
         x = x.each(lambda side: side.map(np.transpose))
@@ -396,7 +436,15 @@ def _gemm(site: _Site) -> Spread:
         w = w.each(lambda side: side.map(np.transpose))
     result = _product(x, w, lambda a, b: np.asarray(a @ b, np.float64), w.exact.low.shape[0])
     bias = site.optional(2)
-    return result if bias is None else _sum(result, bias)
+    if bias is None:
+        return result
+    # the quantized network's bias may have the float network's factor in it already
+    factors = [some.get("beta", 1.0) for some in (site.float_attributes, site.attributes)]
+    if factors != [1.0, 1.0]:
+        if not _is_known(bias):
+            raise NoBound("no rule for this Gemm")
+        bias = Spread.constant(bias.exact.low * factors[0], bias.quantized.low * factors[1]).rounded32(2)
+    return _sum(result, bias)
 
 
 def _is_known(spread: Spread) -> bool:
@@ -430,7 +478,7 @@ def _mul(site: _Site) -> Spread:
     return Spread.of(a.exact * b.exact, a.quantized * b.quantized, error).rounded32()
 
 
-def _lipschitz(function: Callable[[Floats64], Floats64], slope: float = 1.0, rounding: int = 0) -> Rule:
+def _lipschitz(function: Callable[[Floats64], Floats64], slope: float = 1.0, rounding: float = 0) -> Rule:
     """Return the rule of an increasing function whose slope is at most `slope`; `rounding` counts float32 errors."""
 
     def rule(site: _Site) -> Spread:
@@ -451,9 +499,9 @@ def _sigmoid(x: Floats64) -> Floats64:
 
 
 def _clip(site: _Site) -> Spread:
-    least, most = site.optional(1), site.optional(2)
-    low = -np.inf if least is None else float(least.exact.low)
-    high = np.inf if most is None else float(most.exact.low)
+    least, most = site.constant(1), site.constant(2)
+    low = -np.inf if least is None else least.exact.low.item()
+    high = np.inf if most is None else most.exact.low.item()
     return _lipschitz(lambda x: np.clip(x, low, high))(site)
 
 
@@ -481,8 +529,10 @@ def _global_mean(site: _Site) -> Spread:
 
 
 def _reduce_mean(site: _Site) -> Spread:
-    count, listed_axes = site.at(0).exact.low.ndim, site.optional(1)
+    count, listed_axes = site.at(0).exact.low.ndim, site.constant(1)
     listed = site.attributes.get("axes") if listed_axes is None else listed_axes.exact.low.tolist()
+    if not listed and site.attributes.get("noop_with_empty_axes"):
+        return site.at(0)
     axes = tuple(int(axis) % count for axis in listed) if listed else tuple(range(count))
     return _mean_over(site.at(0), axes, bool(site.attributes.get("keepdims", 1)))
 
@@ -541,31 +591,37 @@ def _softmax(site: _Site) -> Spread:
 
 def _hard_sigmoid(site: _Site) -> Spread:
     alpha, beta = site.attributes.get("alpha", 0.2), site.attributes.get("beta", 0.5)
-    return _lipschitz(lambda x: np.clip(alpha * x + beta, 0, 1), alpha, 4)(site)
+    if alpha < 0:
+        raise NoBound("no rule for HardSigmoid that falls")
+    # alpha x is as large as beta where both nearly cancel, and so is the rounding
+    return _lipschitz(lambda x: np.clip(alpha * x + beta, 0, 1), alpha, 4 * (1 + abs(beta)))(site)
 
 
 def _move(site: _Site) -> Spread:
     """Return the spread of a node that only selects or moves elements, by the reference of the package onnx."""
     from onnx.reference import ReferenceEvaluator
 
-    first, node = [operand for operand in site.operands if operand is not None], site.node
-    edges = first if node.op_type == "Concat" else first[:1]
-    others = [] if node.op_type == "Concat" else first[1:]
+    node, count = site.node, len(site.operands) if site.node.op_type == "Concat" else 1
+    edges = [site.at(k) for k in range(count)]
+    # indices and shapes; names of operands that are left out stay empty
+    others = {k: other for k in range(count, len(site.operands)) if (other := site.constant(k)) is not None}
+    names = [f"x{k}" if k < count or k in others else "" for k in range(len(site.operands))]
+    constants = {
+        names[k]: other.exact.low.clip(-_MAX_INDEX, _MAX_INDEX).astype(np.int64) for k, other in others.items()
+    }
 
     def run(numbers: list[Floats64]) -> Floats64:
-        names = [f"x{k}" for k in range(len(numbers) + len(others))]
         simple = onnx.NodeProto()
         simple.CopyFrom(node)
         del simple.input[:], simple.output[:]
         simple.input.extend(names)
         simple.output.append("y")
-        given_types = [onnx.TensorProto.DOUBLE] * len(numbers) + [onnx.TensorProto.INT64] * len(others)
-        infos = [onnx.helper.make_tensor_value_info(n, t, None) for n, t in zip(names, given_types, strict=True)]
+        types = dict.fromkeys(names[:count], onnx.TensorProto.DOUBLE) | dict.fromkeys(constants, onnx.TensorProto.INT64)
+        infos = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
         result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, None)
         graph = onnx.helper.make_graph([simple], "move", infos, [result])
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
-        constants = [operand.exact.low.astype(np.int64) for operand in others]
-        feed = dict(zip(names, [*numbers, *constants], strict=True))
+        feed = dict(zip(names[:count], numbers, strict=True)) | constants
         (moved,) = ReferenceEvaluator(model).run(None, feed)
         return np.asarray(moved, np.float64)
 

@@ -211,7 +211,7 @@ class _Writer:
         if place == 2 and len(node.input) > 2 and node.input[2] and not has_own:
             return  # a third operand that is computed when the network runs
         channels = network.constants[product.weights].shape[product.channel_axis]
-        if own.size not in (1, channels):
+        if own.size > 1 and (own.size, own.shape[-1]) != (channels, channels):
             return  # a bias of rows
         beta = next((a for a in node.attribute if a.name == "beta"), None)
         total = self._whole(product, own * (beta.f if beta else 1.0) + self.corrections.bias.get(product.name, 0))

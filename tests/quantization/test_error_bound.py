@@ -8,7 +8,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.onnx_files import model, node
+from support.onnx_files import MICROSOFT, model, node
 
 from bitsynth.graph.quantizer_claims import KEY, claims_of
 from bitsynth.graph.read import read
@@ -171,6 +171,119 @@ def test_operators_without_a_rule_give_no_bound():
     calibration.collect(silent)
     quantized = write_model(calibration, Widths({"x": 8}, {floats.products[0].name: 8}))
     assert "Erf" in bound_error(floats, quantized, {"x": (0, 1)}, {}).no_bound
+
+
+END = np.iinfo(np.int64).max
+AFTER_A_PRODUCT: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "clip to an empty interval": ([node("Clip", "a l h")], {"l": np.float32(1), "h": np.float32(-1)}),
+    "clip from above": ([node("Clip", "a - h")], {"h": np.float32(0.5)}),
+    "hard sigmoid of a large beta": ([node("HardSigmoid", "a", alpha=1000.0, beta=999.5)], {}),
+    "slice to the end": ([node("Slice", "a b e k")], {"b": np.array([1]), "e": np.array([END]), "k": np.array([1])}),
+    "slice without axes": (
+        [node("Slice", "a b e - k")],
+        {"b": np.array([0, 1]), "e": np.array([1, 4]), "k": np.array([1, 2])},
+    ),
+    "mean over no axes": ([node("ReduceMean", "a k", noop_with_empty_axes=1)], {"k": np.zeros(0, np.int64)}),
+    "product by a vector": ([node("MatMul", "a v")], {"v": np.array([1, -2, 3, 0.3], np.float32)}),
+    "softmax over the first axis": ([node("Softmax", "a", axis=0)], {}),
+    "leaky of slope 1": ([node("LeakyRelu", "a", alpha=1.0)], {}),
+    "negation": ([node("Mul", "a m")], {"m": np.float32(-3)}),
+}
+
+
+def after_a_product(nodes, constants, *, first=None, bits=4):
+    """The float network of a product and other nodes, a quantized one, samples and the bound for these."""
+    rng = np.random.default_rng(2)
+    first = first or node("MatMul", "x w", "a")
+    values = {"w": rng.normal(size=(4, 4)).astype(np.float32), **constants}
+    floats = FloatModel(simplify(model([first, *nodes], {"x": (1, 4)}, values, opset=18), {}, 1, {}))
+    samples: list[Feed] = [{"x": rng.uniform(-1, 1, (1, 4)).astype(np.float32)} for _ in range(40)]
+    calibration = Calibration(floats, samples)
+    calibration.collect(silent)
+    widths = Widths(dict.fromkeys(floats.quantized_edges, 8), {p.name: bits for p in floats.products})
+    corrections = reconstruct(calibration, widths)
+    bound = bound_error(floats, write_model(calibration, widths, corrections), {"x": (-1, 1)}, {})
+    return floats, write_model(calibration, widths, corrections, runnable=True), samples, bound
+
+
+def assert_bounded(floats, quantized, samples, bound):
+    assert not bound.no_bound
+    exact, rounded = FloatRunner(floats.model, ["y"]), FloatRunner(quantized, ["y"])
+    for sample in samples:
+        assert np.abs(exact(sample)["y"].astype(np.float64) - rounded(sample)["y"]).max() <= bound.outputs["y"]
+
+
+@pytest.mark.parametrize("name", AFTER_A_PRODUCT)
+def test_the_bound_holds_for_unusual_attributes_and_operands(name):
+    assert_bounded(*after_a_product(*AFTER_A_PRODUCT[name]))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 3.0, -1.0])
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (1,), None])
+def test_the_bound_holds_for_the_factor_of_a_bias(beta, shape):
+    constants = {} if shape is None else {"b": np.full(shape, 2, np.float32) + np.arange(max(shape), dtype=np.float32)}
+    gemm = node("Gemm", "x w" if shape is None else "x w b", "a", beta=beta)
+    floats, quantized, samples, bound = after_a_product([node("Relu", "a")], constants, first=gemm, bits=8)
+    assert_bounded(floats, quantized, samples, bound)
+    assert bound.outputs["y"] < 0.5
+
+
+def test_the_bound_holds_for_a_bias_of_rows():
+    rng = np.random.default_rng(3)
+    values = {"w": rng.normal(size=(4, 4)).astype(np.float32), "b": np.arange(4, dtype=np.float32).reshape(4, 1)}
+    nodes = [node("Gemm", "x w b", "y", beta=0.5)]
+    floats = FloatModel(simplify(model(nodes, {"x": (4, 4)}, values), {}, 1, {}))
+    calibration = Calibration(floats, [{"x": rng.uniform(-1, 1, (4, 4)).astype(np.float32)} for _ in range(20)])
+    calibration.collect(silent)
+    widths = Widths({"x": 8}, {floats.products[0].name: 8})
+    bound = bound_error(floats, write_model(calibration, widths), {"x": (-1, 1)}, {})
+    assert_bounded(floats, write_model(calibration, widths, runnable=True), calibration.samples, bound)
+    assert bound.outputs["y"] < 0.5
+
+
+WITHOUT_A_RULE: dict[str, tuple[list[Any], dict[str, Any], str]] = {
+    "another domain": ([node("Gelu", "a", domain=MICROSOFT)], {}, "Gelu of com.microsoft"),
+    "falling hard sigmoid": ([node("HardSigmoid", "a", alpha=-0.2)], {}, "HardSigmoid that falls"),
+    "falling leaky relu": ([node("LeakyRelu", "a", alpha=-0.2)], {}, "LeakyRelu"),
+    "computed limits": (
+        [node("ReduceMean", "a", "m", keepdims=0), node("Clip", "a m")],
+        {},
+        "Clip whose operand 1 is no constant",
+    ),
+    "computed weights": (
+        [node("Reshape", "a s", "r"), node("Conv", "r r")],
+        {"s": np.array([1, 1, 2, 2])},
+        "Conv of two edges",
+    ),
+    "numbers above float32": (
+        [node("Mul", "a m", "b"), node("Sigmoid", "b")],
+        {"m": np.float32(3e38)},
+        "above those of float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_RULE)
+def test_what_is_not_followed_gives_no_bound(name):
+    nodes, constants, reason = WITHOUT_A_RULE[name]
+    floats = FloatModel(simplify(_with_a_product(nodes, constants), {}, 1, {}))
+    quantized = onnx.ModelProto()
+    quantized.CopyFrom(floats.model)
+    bound = bound_error(floats, quantized, {"x": (-1, 1)}, {})
+    assert not bound.outputs
+    assert reason in bound.no_bound
+
+
+def _with_a_product(nodes, constants):
+    values = {"w": np.ones((4, 4), np.float32), **constants}
+    return model([node("MatMul", "x w", "a"), *nodes], {"x": (1, 4)}, values, opset=17)
+
+
+def test_a_network_with_an_operator_of_another_domain_is_quantized():
+    data = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+    source = _with_a_product([node("Gelu", "a", domain=MICROSOFT)], {})
+    report = quantize(source, data, loss=0.5, isa="neon", act_bits=(8,), w_bits=(8,)).report
+    assert "Gelu" in report.no_error_bound
 
 
 def test_the_file_and_its_certificate_say_what_is_measured_and_what_proved(ended, tmp_path):
