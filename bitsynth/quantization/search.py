@@ -75,6 +75,11 @@ class Search:
     labels: NDArray[np.int64] | None
     progress: Progress
     state: SearchState = field(default_factory=SearchState)
+    trials: list[Trial] = field(default_factory=list)
+    """The choices that this search ran, or would have run had the state not kept them, in order.
+
+    Other goals may have left more in the state. They are not chosen from: results depend on this search's goal only.
+    """
     _corrections: dict[Any, Corrections] = field(default_factory=dict)
 
     def prepare(self) -> None:
@@ -172,13 +177,15 @@ class Search:
     def measure(self, widths: Widths) -> Trial:
         """Reconstruct products for a choice of widths, run it on all samples, compile it, and return the trial."""
         key = _key(widths)
-        if known := next((trial for trial in self.state.trials if _key(trial.widths) == key), None):
-            return known
-        outputs = self.outputs(widths)
-        _, report = self._compile(self.model(widths))
-        trial = Trial(widths, self.loss(outputs), _whole_cost(report))
-        self.state.trials.append(trial)
-        self.state.save()
+        trial = next((known for known in self.state.trials if _key(known.widths) == key), None)
+        if trial is None:
+            outputs = self.outputs(widths)
+            _, report = self._compile(self.model(widths))
+            trial = Trial(widths, self.loss(outputs), _whole_cost(report))
+            self.state.trials.append(trial)
+            self.state.save()
+        if trial not in self.trials:
+            self.trials.append(trial)
         return trial
 
     def outputs(self, widths: Widths) -> list[FloatResults]:
@@ -208,7 +215,7 @@ class Search:
         return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
 
     def find(self, goal: SearchGoal) -> Trial:
-        """Return the best trial that meets a goal, of all that were run; ImpossibleGoal if none does."""
+        """Return the best trial that meets a goal, of those of this search; ImpossibleGoal if none does."""
         first = self.measure(self.most_bits)
         if goal.loss is not None and not first.loss.fits(goal.loss):
             raise ImpossibleGoal(self._lossy(first, goal))
@@ -216,7 +223,7 @@ class Search:
             self._lower_cost(replace(goal, loss=None))
         else:
             self._raise_loss(goal)
-        fitting = [trial for trial in self.state.trials if goal.fits(trial.loss, trial.cost)]
+        fitting = [trial for trial in self.trials if goal.fits(trial.loss, trial.cost)]
         if not fitting:
             raise ImpossibleGoal(self._costly(goal))
         if goal.minimize == "loss":
@@ -307,7 +314,7 @@ class Search:
 
     def _costly(self, goal: SearchGoal) -> str:
         """Return the message that nothing costs so little, the best that was found, and the layer that costs most."""
-        fitting = [t for t in self.state.trials if goal.loss is None or t.loss.fits(goal.loss)]
+        fitting = [t for t in self.trials if goal.loss is None or t.loss.fits(goal.loss)]
         if goal.loss is None:
             least = SearchGoal("bytes" if goal.cycles is None else "cycles", None, None, None)
             widths = self.solve(least)
