@@ -149,7 +149,7 @@ def quantize(
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
     parts = {"model": network.model.SerializeToString(deterministic=True), "target": target, "widths": (acts, wgts)}
     data_parts = {f"{k} {name}": array for k, sample in enumerate(samples) for name, array in sample.items()}
-    state = restored(state_path({**parts, "labels": classes, **data_parts}))
+    state = restored(state_path({**parts, "labels": classes, **data_parts}, target.isa))
     search = Search(calibration, target, acts, wgts, classes, progress, state)
     search.prepare()
     best = search.find(goal)
@@ -157,13 +157,13 @@ def quantize(
     if front:
         search.explore(by, _FRONT_POINTS)
         best = search.find(goal)
-    points = trial_points(state.trials, best, by)
+    points = trial_points(search.trials, best, by)
     quantized = search.model(best.widths)
     progress("compiling")
     report = _report(search, best, quantized, goal, points, by)
-    on_front = pareto_front(state.trials, by) if front else []
+    on_front = pareto_front(search.trials, by) if front else []
     models = [
-        FrontModel(search.model(trial.widths, written_as), points[state.trials.index(trial)]) for trial in on_front
+        FrontModel(search.model(trial.widths, written_as), points[search.trials.index(trial)]) for trial in on_front
     ]
     written = search.model(best.widths, written_as)
     add_claims(written, _claims(report, _box(calibration)))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from bitsynth import __version__
+import bitsynth
+from bitsynth import __version__, paths
 from bitsynth.errors import SpecError
 from bitsynth.files import read_file, replace_file
-from bitsynth.paths import user_searches
+from bitsynth.host import features
+from bitsynth.host.facts import here
+from bitsynth.host.placement import forced, sets_of
+from bitsynth.quantization.float_model import require_runtime
 from bitsynth.quantization.goal import Cost, Loss
 from bitsynth.quantization.quantized_model import Widths
 
@@ -81,18 +86,38 @@ def restored(path: Path) -> SearchState:
     return SearchState(path, *tables, file.trials)
 
 
-def state_path(parts: Mapping[str, Any]) -> Path:
+def state_path(parts: Mapping[str, Any], isa: str) -> Path:
     """Return the file of a search in the user's cache, named by a digest of everything that its results depend on.
 
-    The program's own text is among that: what it measures may change with any version of it.
+    Costs depend on the program's own text, on kernels and tuned schedules for the instruction set `isa`, on the tables
+    of instruction sets, and on this processor; losses on the package that runs networks.
     """
-    whole = hashlib.sha256(__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        whole.update(source.read_bytes())
-    for name, part in parts.items():
+    whole = hashlib.sha256(f"{__version__} numpy {np.__version__} {require_runtime().__version__}".encode())
+    processor = here().kind, sorted(features.features()), forced()
+    files = [*map(_version_of, sorted(_cost_files(isa)))]
+    for name, part in {**parts, "processor": processor, "files": files}.items():
         whole.update(f"{name}:".encode())
         whole.update(_bytes(part))
-    return user_searches() / f"{whole.hexdigest()[:32]}.json"
+    return paths.user_searches() / f"{whole.hexdigest()[:32]}.json"
+
+
+def _cost_files(isa: str) -> Iterator[Path]:
+    """Yield the files that the predicted cost of a network depends on."""
+    yield from Path(bitsynth.__file__).parent.rglob("*.py")
+    for folder in (paths.isa_specs(), *paths.user_isa_specs()):
+        yield from folder.rglob("*.toml")
+    homes = paths.user_kernels(), paths.shipped_kernels(), paths.user_schedules(), paths.shipped_schedules()
+    for home, name in product(homes, sets_of(isa)):
+        yield from (home / name).rglob("*.json")
+
+
+def _version_of(path: Path) -> tuple[str, int, int]:
+    """Return a file's path, size and time of its last change; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path), status.st_size, status.st_mtime_ns
 
 
 def _bytes(part: Any) -> bytes:

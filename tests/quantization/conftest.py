@@ -7,5 +7,5 @@ import pytest
 def searches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("searches")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bitsynth.quantization.search_state.user_searches", lambda: folder)
-        yield folder
+        patch.setenv("BITSYNTH_CACHE", str(folder))
+        yield folder / "quantize"

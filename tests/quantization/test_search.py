@@ -1,6 +1,7 @@
 """Goals of the search for widths, bounds that no choice keeps, and searches that are interrupted."""
 
 import json
+import shutil
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +10,12 @@ import onnx
 import pytest
 from support.onnx_files import model, node
 
+from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.quantization import quantize
 from bitsynth.quantization.goal import goal_of
 from bitsynth.quantization.search import Search
-from bitsynth.quantization.search_state import restored
+from bitsynth.quantization.search_state import restored, state_path
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("scipy")
@@ -164,6 +166,46 @@ def test_a_damaged_state_is_begun_anew(network, data, searches):
         assert not restored(path).costs
     again = quantize(network, data, loss=0.3, **WIDTHS).report
     assert (again.layers, again.loss) == (first.layers, first.loss)
+
+
+def test_runs_for_another_goal_do_not_change_what_is_chosen(network, data, searches):
+    for path in searches.glob("*.json"):
+        path.unlink()
+    first = quantize(network, data, loss=0.2, **WIDTHS).report
+    quantize(network, data, bytes=first.weight_bytes - 1, front=True, **WIDTHS)
+    again = quantize(network, data, loss=0.2, **WIDTHS).report
+    assert again == first
+
+
+def test_costs_are_measured_anew_after_a_kernel_or_a_schedule_is_added(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
+    before = state_path({"model": b"x"}, "neon")
+    assert state_path({"model": b"x"}, "neon") == before
+    names = {before}
+    for place in ("neon/a2w2.json", "neon/popcount-c64/kernel.json", "tuned/neon/a2w2.json"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("{}")
+        names.add(state_path({"model": b"x"}, "neon"))
+    assert len(names) == 4
+    (tmp_path / "tuned/neon/a2w2.json").write_text("{} ")
+    assert state_path({"model": b"x"}, "neon") not in names
+    after = state_path({"model": b"x"}, "neon")
+    (tmp_path / "avx2").mkdir()
+    (tmp_path / "avx2/other.json").write_text("{}")
+    assert state_path({"model": b"x"}, "neon") == after
+
+
+def test_costs_are_measured_anew_with_other_packages_and_tables(tmp_path, monkeypatch):
+    before = state_path({}, "neon")
+    with monkeypatch.context() as patch:
+        patch.setattr("onnxruntime.__version__", "0.0.1")
+        assert state_path({}, "neon") != before
+    shutil.copytree(paths.isa_specs() / "neon", tmp_path / "mine")
+    monkeypatch.setenv("BITSYNTH_ISA", str(tmp_path))
+    own = state_path({}, "neon")
+    assert own != before
+    (tmp_path / "mine" / "isa.toml").touch()
+    assert state_path({}, "neon") != own
 
 
 def test_layers_at_the_most_bits_say_why(network, data):
