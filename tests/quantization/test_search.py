@@ -201,10 +201,12 @@ def test_costs_are_measured_anew_with_other_packages_and_tables(tmp_path, monkey
         patch.setattr("onnxruntime.__version__", "0.0.1")
         assert state_path({}, "neon") != before
     shutil.copytree(paths.isa_specs() / "neon", tmp_path / "mine")
+    table = tmp_path / "mine" / "isa.toml"
+    table.write_text(table.read_text().replace('name = "neon"', 'name = "mine"'))
     monkeypatch.setenv("BITSYNTH_ISA", str(tmp_path))
     own = state_path({}, "neon")
     assert own != before
-    (tmp_path / "mine" / "isa.toml").touch()
+    (tmp_path / "mine" / "memory.toml").touch()
     assert state_path({}, "neon") != own
 
 
