@@ -22,6 +22,8 @@ _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
 _ROWS = 16_384
 """The most input rows, over all samples, from which a product's second moments are computed."""
+_MAX_NUMBER = 1e15
+"""The greatest number of an edge: sums of squares of many such fit float32."""
 _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
 _FEW_BITS = 5
@@ -79,6 +81,11 @@ class Calibration:
             for name in (*network.float_outputs, *edges):
                 if not values[name].size or not np.isfinite(values[name]).all():
                     raise SpecError(f"{name} holds NaN, infinity or no numbers for sample {k}")
+                if np.abs(values[name]).max() > _MAX_NUMBER:
+                    raise SpecError(
+                        f"{name} holds numbers above {_MAX_NUMBER:g} for sample {k}, whose squares overflow float32; "
+                        "scale the data, or the weights of the network"
+                    )
             for edge in edges:
                 flat = np.asarray(values[edge], np.float32).reshape(-1)
                 ends = [flat.min(), flat.max()]

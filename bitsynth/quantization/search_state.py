@@ -23,7 +23,7 @@ from bitsynth.quantization.float_model import require_runtime
 from bitsynth.quantization.goal import Cost, Loss
 from bitsynth.quantization.quantized_model import Widths
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Trial:
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """The state as the file has it: dictionaries as lists of items, as keys of JSON are strings."""
+    """The state as the file has it behind a digest: dictionaries as lists of items, as keys of JSON are strings."""
 
     format: int
     costs: list[tuple[tuple[str, int, int], Cost]]
@@ -71,19 +71,28 @@ class SearchState:
         if self.path is None:
             return
         items = [*self.costs.items()], [*self.overheads.items()], self.baseline, [*self.estimates.items()]
-        replace_file(self.path, msgspec.json.encode(_File(_FORMAT, *items, self.trials)))
+        text = msgspec.json.encode(_File(_FORMAT, *items, self.trials))
+        replace_file(self.path, _digest_line(text) + text)
 
 
 def restored(path: Path) -> SearchState:
-    """Return the state that a file keeps; an empty one if there is none, or it is damaged."""
+    """Return the state that a file keeps; an empty one if there is none, or it was changed since it was written."""
     try:
-        file = msgspec.json.decode(read_file(path), type=_File)
+        digest, _, text = read_file(path).partition(b"\n")
+        if digest + b"\n" != _digest_line(text):
+            return SearchState(path)
+        file = msgspec.json.decode(text, type=_File)
     except (OSError, SpecError, msgspec.DecodeError):
         return SearchState(path)
     if file.format != _FORMAT:
         return SearchState(path)
     tables = dict(file.costs), dict(file.overheads), file.baseline, dict(file.estimates)
     return SearchState(path, *tables, file.trials)
+
+
+def _digest_line(text: bytes) -> bytes:
+    """Return the first line of a state's file: the digest of the lines after it."""
+    return hashlib.sha256(text).hexdigest().encode() + b"\n"
 
 
 def state_path(parts: Mapping[str, Any], isa: str) -> Path:

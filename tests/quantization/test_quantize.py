@@ -175,6 +175,7 @@ def test_options_that_do_not_fit_are_refused(options, message, data):
         (lambda x: x[:2], "data have 2 samples; give 4 at least"),
         (lambda x: x[:0], "data of x have shape (0, 3, 10, 10)"),
         (lambda x: x * np.nan, "data of x hold NaN or infinity"),
+        (lambda x: x * 1e20, "whose squares overflow float32; scale the data"),
         (lambda x: {"z": x}, "no data of the input x; arrays: z"),
         (lambda x: np.full(x.shape, "a"), "data of x are of type <U1; wanted numbers"),
     ],

@@ -1,6 +1,7 @@
 """Goals of the search for widths, bounds that no choice keeps, and searches that are interrupted."""
 
 import json
+import re
 import shutil
 from itertools import pairwise
 from typing import Any
@@ -159,11 +160,18 @@ def test_an_interrupted_search_goes_on(message, count, network, data, searches, 
     assert (anew.layers, anew.loss, anew.trials) == (again.layers, again.loss, again.trials)
 
 
-def test_a_damaged_state_is_begun_anew(network, data, searches):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[:-40], lambda text: re.sub(rb'"costs":\[.*?\]\],', b'"costs":[],', text), lambda text: b""],
+    ids=["cut", "without_costs", "empty"],
+)
+def test_a_damaged_state_is_begun_anew(damage, network, data, searches):
     first = quantize(network, data, loss=0.3, **WIDTHS).report
     for path in searches.glob("*.json"):
-        path.write_bytes(path.read_bytes()[:-40])
-        assert not restored(path).costs
+        text = path.read_bytes()
+        path.write_bytes(damage(text))
+        assert path.read_bytes() != text
+        assert not restored(path).overheads
     again = quantize(network, data, loss=0.3, **WIDTHS).report
     assert (again.layers, again.loss) == (first.layers, first.loss)
 
@@ -228,6 +236,25 @@ def test_the_command_refuses_what_cannot_be(fails, ended, tmp_path, network, dat
     assert shown["minimized"] == "loss"
     assert shown["weight_bytes"] <= 25000
     assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--html", "net.onnx"], "--html net.onnx: a folder, or a file that is read"),
+        (["--html", "x.npy"], "--html x.npy: a folder, or a file that is read"),
+        (["--html", "q.onnx"], "--html and -o name the same file"),
+        (["--pareto", "front", "--html", "front/front.json"], "it is in the folder of --pareto"),
+    ],
+    ids=str,
+)
+def test_no_file_that_is_read_or_of_the_front_is_replaced(more, message, fails, tmp_path, network, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(network, "net.onnx")
+    np.save("x.npy", data)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
+    assert message in fails(2, "quantize", "net.onnx", "--data", "x.npy", "--isa", "neon", "-o", "q.onnx", *more)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
 
 
 def test_the_front_is_written_whole(fails, ended, tmp_path, network, data):

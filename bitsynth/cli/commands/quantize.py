@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -142,8 +143,9 @@ def quantize(
     if pareto:
         _require_front_folder(pareto)
     sources = [path for path in (model, data, labels) if path and path.exists()]
-    if to.is_dir() or (to.exists() and any(to.samefile(path) for path in sources)):
-        raise SpecError(f"-o {to}: a folder, or a file that is read; {_ADVICE}")
+    for option, path in (("-o", to), ("--html", html)):
+        if path:
+            _require_other_file(option, path, sources, pareto)
     if html and html.absolute() == to.absolute():
         raise SpecError(f"--html and -o name the same file; {_ADVICE}")
     bound = None if loss is None else _parse_loss(loss)
@@ -183,6 +185,14 @@ def quantize(
         return
     written = ", ".join(str(path) for path in (to, pareto, html) if path)
     output.write(_heading(report), "", _table(report), "", *_reasons(report), *_ends(report), f"wrote {written}")
+
+
+def _require_other_file(option: str, path: Path, sources: Sequence[Path], front: Path | None) -> None:
+    """Raise SpecError if a file to write is a folder, one of the files that are read, or in the folder of the front."""
+    if path.is_dir() or (path.exists() and any(path.samefile(source) for source in sources)):
+        raise SpecError(f"{option} {path}: a folder, or a file that is read; {_ADVICE}")
+    if front and path.resolve().parent == front.resolve():
+        raise SpecError(f"{option} {path}: it is in the folder of --pareto; {_ADVICE}")
 
 
 def _require_front_folder(folder: Path) -> None:
