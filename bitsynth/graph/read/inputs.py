@@ -52,7 +52,8 @@ def close_shapes(
             raise SpecError(f"input {given.name} has {axes} axes; its fixed value has {len(shape)}")
     shapes = {**arrays, **shapes}
     empty = {name for name, value in fixed.items() if np.ndim(value) and not np.size(value)}
-    inputs = [x for x in inputs if x.name not in fixed or (x.name not in empty and x.type.tensor_type.HasField("shape"))]
+    inputs = [x for x in inputs if x.name not in empty]
+    inputs = [x for x in inputs if x.name not in fixed or x.type.tensor_type.HasField("shape")]
     file_shapes = {given.name: _file_shape(given, shapes) for given in inputs}
     sizes = _symbol_sizes(file_shapes, shapes, batch)
     closed = {}
