@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
@@ -16,6 +15,7 @@ from bitsynth.progress import Progress
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
 from bitsynth.quantization.grids import SIGNIFICANT_BITS, QuantizerGrid, activation_grid, shorten, weight_grid
 from bitsynth.quantization.rounding import learn_rounding
+from bitsynth.quantization.windows import windows_of
 from bitsynth.spec.matmul import MAX_BITS
 
 _KEPT_NUMBERS = 200_000
@@ -163,11 +163,8 @@ def _rows(product: WeightedProduct, network: FloatModel, x: NDArray[np.float32])
     if product.op != "Conv":
         return x.reshape(-1, x.shape[-1])
     kernel = weights.shape[2:]
-    axes = tuple(range(2, x.ndim))
     if any(n < k for n, k in zip(x.shape[2:], kernel, strict=True)):
         missing = [(0, 0), (0, 0), *((0, max(0, k - n)) for n, k in zip(x.shape[2:], kernel, strict=True))]
         x = np.pad(x, missing)
-    windows = sliding_window_view(x, kernel, axis=axes)
-    count = len(kernel)
-    moved = np.moveaxis(windows, 1, 1 + count)  # (batch, *image, channels, *kernel)
+    moved = np.moveaxis(windows_of(x, kernel), 1, 1 + len(kernel))  # (batch, *image, channels, *kernel)
     return moved.reshape(-1, weights[0].size)

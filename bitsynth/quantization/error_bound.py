@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from bitsynth.quantization.float_model import FloatModel
 from bitsynth.quantization.grids import QuantizerGrid
 from bitsynth.quantization.quantized_model import DOMAIN
+from bitsynth.quantization.windows import windows_of
 
 Floats64 = NDArray[np.float64]
 _UNIT = 2.0**-52
@@ -374,7 +374,7 @@ def _conv(site: _Site) -> Spread:
     terms = int(np.prod(w.exact.low.shape[1:]))
     result = _product(x, w, windows_of, terms)
     bias = site.optional(2)
-    return result if bias is None else _sum(result, _along(bias, result, 1))
+    return result if bias is None else _sum(result, _along_channels(bias, result))
 
 
 def _pads(
@@ -402,11 +402,7 @@ def convolve(
 ) -> Floats64:
     """Return a convolution of (N, C, ...) by weights (O, C / groups, ...)."""
     count = w.ndim - 2
-    padded = np.pad(x, [(0, 0), (0, 0), *pads])
-    spans = [(size - 1) * dilation + 1 for size, dilation in zip(w.shape[2:], dilations, strict=True)]
-    windows = sliding_window_view(padded, spans, axis=tuple(range(2, 2 + count)))
-    picked = (slice(None), slice(None), *(slice(None, None, s) for s in strides))
-    windows = windows[(*picked, *(slice(None, None, d) for d in dilations))]
+    windows = windows_of(x, w.shape[2:], pads, strides, dilations)
     if windows.size > _MAX_ELEMENTS * 16:
         raise NoBound("a convolution is too large")
     inputs, outputs = x.shape[1] // groups, w.shape[0] // groups
@@ -452,10 +448,9 @@ def _is_known(spread: Spread) -> bool:
     return bool((spread.exact.low == spread.exact.high).all() and (spread.quantized.low == spread.quantized.high).all())
 
 
-def _along(bias: Spread, result: Spread, axis: int) -> Spread:
-    """Return a bias a channel, shaped to be added along an axis."""
-    shape = [1] * result.exact.low.ndim
-    shape[axis] = -1
+def _along_channels(bias: Spread, result: Spread) -> Spread:
+    """Return a bias a channel, shaped to be added to a result (N, C, ...)."""
+    shape = [1, -1, *[1] * (result.exact.low.ndim - 2)]
     return Spread(*(side.map(lambda x: x.reshape(shape)) for side in (bias.exact, bias.quantized, bias.error)))
 
 
@@ -544,14 +539,10 @@ def _pool(site: _Site) -> Spread:
     if site.attributes.get("ceil_mode") or len(site.node.output) > 1:
         raise NoBound(f"no rule for this {site.node.op_type}")
     pads = _pads(site.attributes, x.exact.low.shape[2:], kernel, strides, dilations)
-    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-    axes, inner = tuple(range(2, 2 + len(kernel))), tuple(range(-len(kernel), 0))
+    inner = tuple(range(-len(kernel), 0))
 
     def windows(end: Floats64, filler: float) -> Floats64:
-        padded = np.pad(end, [(0, 0), (0, 0), *pads], constant_values=filler)
-        slices = (slice(None), slice(None), *(slice(None, None, s) for s in strides))
-        view = sliding_window_view(padded, spans, axis=axes)
-        return view[(*slices, *(slice(None, None, d) for d in dilations))]
+        return windows_of(end, kernel, pads, strides, dilations, filler)
 
     if site.node.op_type == "MaxPool":
         sides = [side.map(lambda end: windows(end, -np.inf).max(inner)) for side in (x.exact, x.quantized)]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bitsynth.network.check.data import Feed
@@ -25,6 +24,7 @@ from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.quantized_model import Corrections, Widths, write_model
 from bitsynth.quantization.rounding import fit_weights
+from bitsynth.quantization.windows import windows_of
 
 _SAMPLES = 256
 """Samples that are run for each product."""
@@ -124,12 +124,9 @@ def _windows(
     """Return the windows (places, depth) of a convolution, in the order of its weights, at some of its results."""
     count = len(kernel)
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    pads, ones = attributes.get("pads", [0] * 2 * count), [1] * count
-    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
-    padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:count], pads[count:], strict=True)])
-    spans = tuple((size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True))
-    windows = sliding_window_view(padded, spans, axis=tuple(range(2, 2 + count)))
-    steps = (slice(None), slice(None), *(slice(None, None, step) for step in (*strides, *dilations)))
-    by_place = np.moveaxis(windows[steps], 1, 1 + count)  # (batch, *image, channels, *kernel)
+    pads = attributes.get("pads", [0] * 2 * count)
+    ends = list(zip(pads[:count], pads[count:], strict=True))
+    windows = windows_of(x, kernel, ends, attributes.get("strides", ()), attributes.get("dilations", ()))
+    by_place = np.moveaxis(windows, 1, 1 + count)  # (batch, *image, channels, *kernel)
     chosen = by_place[np.unravel_index(places, by_place.shape[: 1 + count])]
     return np.ascontiguousarray(chosen.reshape(len(places), -1))
