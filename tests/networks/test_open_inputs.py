@@ -174,6 +174,20 @@ def test_a_fixed_array_settles_the_sizes_of_others():
     assert read(made, fixed={"s": np.ones((4, 3), np.float32)}).edges["x"].shape == (4, 3)
 
 
+def test_a_fixed_array_needs_no_shape_in_the_file():
+    made = model([node("Add", "x s", "y")], {"x": (4, 3), "s": (3,)}, {})
+    made.graph.input[1].type.tensor_type.ClearField("shape")
+    assert read(made, fixed={"s": np.ones(3, np.float32)}).inputs == ("x",)
+
+
+def test_a_fixed_array_may_be_empty():
+    made = model([node("ReduceSum", "x axes", "y")], {"x": (4, 3), "axes": (0,)}, {}, opset=13)
+    made.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    assert read(made, fixed={"axes": np.zeros(0, np.int64)}).inputs == ("x",)
+    with pytest.raises(SpecError, match="input axes has 1 axes; its fixed value has 2"):
+        read(made, fixed={"axes": np.zeros((0, 1), np.int64)})
+
+
 def test_a_graph_may_make_a_name_that_a_branch_before_it_has():
     made = branching(EQUAL)
     made.graph.node.append(helper.make_node("Abs", [made.graph.node[-1].output[0]], ["inner"]))

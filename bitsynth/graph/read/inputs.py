@@ -45,15 +45,16 @@ def close_shapes(
         sizes_of_one = shape if isinstance(shape, Sequence) else (shape,)
         if not all(type(size) is int and size > 0 for size in sizes_of_one):
             raise SpecError(f"--shape {name}: sizes are whole numbers above 0, not {_join(sizes_of_one)}")
-    arrays = {name: np.shape(value) for name, value in fixed.items() if np.size(value) and np.ndim(value)}
+    arrays = {name: np.shape(value) for name, value in fixed.items() if np.ndim(value)}
     for given in inputs:
         shape, axes = arrays.get(given.name, ()), len(given.type.tensor_type.shape.dim)
         if shape and given.type.tensor_type.HasField("shape") and len(shape) != axes:
             raise SpecError(f"input {given.name} has {axes} axes; its fixed value has {len(shape)}")
-    shapes = {**arrays, **shapes}
-    empty = {name for name, value in fixed.items() if np.ndim(value) and not np.size(value)}
-    inputs = [x for x in inputs if x.name not in empty]
-    inputs = [x for x in inputs if x.name not in fixed or x.type.tensor_type.HasField("shape")]
+    # An empty array is not compared with the file, which writes 0 for an open size too.
+    settled = {name for name, shape in arrays.items() if 0 in shape}
+    settled |= {x.name for x in inputs if x.name in fixed and not x.type.tensor_type.HasField("shape")}
+    inputs = [x for x in inputs if x.name not in settled]
+    shapes = {**{name: shape for name, shape in arrays.items() if name not in settled}, **shapes}
     file_shapes = {given.name: _file_shape(given, shapes) for given in inputs}
     sizes = _symbol_sizes(file_shapes, shapes, batch)
     closed = {}
