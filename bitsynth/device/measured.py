@@ -47,7 +47,7 @@ class NetworkAnswer:
 
     Args:
         ns: Nanoseconds of a call of the whole network, a sample each; none if an emulator ran it.
-        steps: Likewise of each step.
+        steps: Nanoseconds of each step, a sample each.
         before: The board, and
         after: what it tells after the last sample.
         emulator: What ran the network instead of the board's processor, or empty.

@@ -165,7 +165,7 @@ def quantize(
     models = [
         FrontModel(search.model(trial.widths, written_as), points[search.trials.index(trial)]) for trial in on_front
     ]
-    written = search.model(best.widths, written_as)
+    written = quantized if written_as == "qonnx" else search.model(best.widths, written_as)
     add_claims(written, _claims(report, _box(calibration)))
     return Quantized(written, report, tuple(models))
 
@@ -316,7 +316,12 @@ def _claims(report: QuantizationReport, box: dict[str, tuple[float, float]]) -> 
     return QuantizerClaims(
         "the error of the quantized network against the float network, by its quantizer; not checked by readers",
         MeasuredErrors(
-            *(report.measured_by, report.samples, report.loss_is, report.loss, report.standard_error, measured)
+            by=report.measured_by,
+            samples=report.samples,
+            loss_is=report.loss_is,
+            loss=report.loss,
+            standard_error=report.standard_error,
+            errors=measured,
         ),
         ProvedErrors("interval arithmetic in float64, rounded outward", box, proved, in_ranges, report.no_error_bound),
     )

@@ -176,8 +176,7 @@ def _why_most(search: Search, product: WeightedProduct, widths: Widths) -> str:
         reasons.append(f"its activations are an input of the network, which keeps {FIXED_BITS} bits")
     else:
         readers = [p for p in search.calibration.network.products if p.edge == product.edge]
-        edges = widths.edges[product.edge]
-        reasons.append(_why(search, product.edge, edges, widths, readers, "activations"))
+        reasons.append(_why(search, product.edge, widths.edges[product.edge], widths, readers, "activations"))
     reasons.append(_why(search, product.name, widths.weights[product.name], widths, [product], "weights"))
     return "; ".join(filter(None, reasons))
 
@@ -190,12 +189,14 @@ def _why(search: Search, name: str, bits: int, widths: Widths, readers: Sequence
     now = sum(search.product_cost(p, widths).cycles for p in readers)
     saved = {}
     for fewer in options[:-1]:
-        changed = {**widths.edges, name: fewer}, {**widths.weights, name: fewer}
-        other = Widths(changed[0], widths.weights) if what == "activations" else Widths(widths.edges, changed[1])
+        if what == "activations":
+            other = Widths({**widths.edges, name: fewer}, widths.weights)
+        else:
+            other = Widths(widths.edges, {**widths.weights, name: fewer})
         saved[fewer] = now - sum(search.product_cost(p, other).cycles for p in readers)
     cheaper = [fewer for fewer in options[:-1] if saved[fewer] > 0]
     if not cheaper:
         return f"fewer bits of its {what} take no fewer cycles"
-    least = max(cheaper)
-    loss = search.state.estimates.get((name, least), 0.0)
-    return f"{least}-bit {what} would save {saved[least]:,.0f} cycles, and lose {loss:.2%} by the estimate"
+    most = max(cheaper)
+    loss = search.state.estimates.get((name, most), 0.0)
+    return f"{most}-bit {what} would save {saved[most]:,.0f} cycles, and lose {loss:.2%} by the estimate"

@@ -136,7 +136,7 @@ class CStep:
         fields: Fields of `struct bs_layer` or `struct bs_glue` and their initializers.
         image: Batch, height and width.
         inputs: C expressions of pointers to what it reads: of a layer the input and the residual, NULL if none.
-        outputs: Likewise what it writes: of a layer the output and the sum.
+        outputs: C expressions of pointers to its results: of a layer the output and the sum.
         parameters: Of plain C, the parameters of its function.
         arguments: Of plain C, what they get.
         unused: Of plain C, the parameters that its body does not name.
