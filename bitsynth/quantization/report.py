@@ -173,7 +173,7 @@ def _why_most(search: Search, product: WeightedProduct, widths: Widths) -> str:
     """Return why the activations and weights of a product have the most bits; empty if both have fewer."""
     reasons = []
     if product.edge not in search.choices:
-        reasons.append(f"its activations are an input of the network, which keeps {FIXED_BITS} bits")
+        reasons.append(f"its activations are inputs of the network, which keep {FIXED_BITS} bits")
     else:
         readers = [p for p in search.calibration.network.products if p.edge == product.edge]
         reasons.append(_why(search, product.edge, widths.edges[product.edge], widths, readers, "activations"))
