@@ -133,6 +133,15 @@ def step(domain, name, values, i, j, w):
     return (a << j if name == "shl" else a >> j).v
 
 
+def test_a_count_of_no_unknown_bits_has_no_atoms():
+    """Else a product with it has bits before the first position."""
+    counted = LINEAR.popcount(BitField(17, None, 0, 0, 5), 32)
+    assert counted == LinearForm(2, {}, 2, 2)
+    holds(
+        world(0), LINEAR.mul(BitField(17, None, 0, 2**31 - 1), LINEAR.popcount(BitField(17, None, 0, 0), 32), 32), 0, 32
+    )
+
+
 @pytest.mark.parametrize("w", quick([8, 32], of=WIDTHS))
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

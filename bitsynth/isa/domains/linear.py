@@ -194,7 +194,7 @@ class LinearDomain:
         assert isinstance(a, BitField)
         n = a.mask.bit_count()
         const = a.ones.bit_count()
-        return LinearForm(const, {(a.tt, a.column): {1: a.at(a.mask)}}, const, const + n)
+        return LinearForm(const, {(a.tt, a.column): {1: a.at(a.mask)}} if n else {}, const, const + n)
 
     def lookup(self, table: Sequence[Payload], index: Payload, w: int) -> Payload:
         size = len(table)
