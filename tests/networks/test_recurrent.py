@@ -117,6 +117,7 @@ def test_quantized_weights_stay_codes(rng):
 
 def quantized_dynamically(tmp_path, made, **options):
     """The model with an LSTM of codes, by ONNX Runtime's tools."""
+    pytest.importorskip("onnxruntime")
     quantization = pytest.importorskip("onnxruntime.quantization")
     onnx.save(made, tmp_path / "float.onnx")
     quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "codes.onnx", **options)
