@@ -84,6 +84,10 @@ class Paired:
         return elements if self.second is None else elements * self.second.scale + self.second.offset
 
 
+CodesAt = Callable[[Tensor, Tensor], Tensor]
+"""Return the codes (points, channels) of accumulators and elements (points, channels)."""
+
+
 class PairProof:
     """A chain of two operands as a function of accumulators and residual elements to codes."""
 
@@ -124,26 +128,35 @@ class PairProof:
         operand = self.paired.operand
         return np.asarray((self.oracle(sums, self.paired.integers(elements)) - operand.offset) // operand.scale)
 
-    def deciding(self, elements: Tensor, codes: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def deciding(self, elements: Tensor, codes: CodesAt) -> tuple[Tensor, Tensor]:
         """Return accumulators and elements (points, channels) around the breakpoints of `codes`, for each element."""
-        count, channels = len(elements), len(self.low)
-        every = np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count))
+        return self.points_around(self.breakpoints(elements, codes), elements)
+
+    def breakpoints(self, elements: Tensor, codes: CodesAt, near: Tensor | None = None) -> Tensor:
+        """Return the breakpoints (levels, elements x channels) of `codes`; faster if they are `near` the given ones."""
+        channels, every = len(self.low), self._every(elements)
+        if near is not None or len(elements) == 1:
+            return self._breakpoints(every, codes, near)
         breakpoints = self._breakpoints(every[:channels], codes)
-        if count > 1:
-            # An element that adds more moves breakpoints down by about as much.
-            rest = every[channels:].reshape(-1, channels)
-            sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
-            near = breakpoints[:, None] - sooner
-            breakpoints = np.hstack(
-                [breakpoints, self._breakpoints(rest.reshape(-1), codes, near.reshape(len(breakpoints), -1))]
-            )
+        # An element that adds more moves breakpoints down by about as much.
+        rest = every[channels:].reshape(-1, channels)
+        sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
+        near = (breakpoints[:, None] - sooner).reshape(len(breakpoints), -1)
+        return np.hstack([breakpoints, self._breakpoints(rest.reshape(-1), codes, near)])
+
+    def points_around(self, breakpoints: Tensor, elements: Tensor) -> tuple[Tensor, Tensor]:
+        """Return accumulators and elements (points, channels): both sides of the breakpoints, and both ends."""
+        count, channels, every = len(elements), len(self.low), self._every(elements)
         low, high = np.tile(self.low, count), np.tile(self.high, count)
         sums = np.clip(np.concatenate([breakpoints - 1, breakpoints, low[None], high[None]]), low, high)
         return sums.reshape(-1, channels), np.broadcast_to(every, sums.shape).reshape(-1, channels)
 
-    def _breakpoints(
-        self, every: Tensor, codes: Callable[[Tensor, Tensor], Tensor], near: Tensor | None = None
-    ) -> Tensor:
+    def _every(self, elements: Tensor) -> Tensor:
+        """Return elements (elements x channels), each within the bounds of its channel."""
+        count, channels = len(elements), len(self.low)
+        return np.asarray(np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count)))
+
+    def _breakpoints(self, every: Tensor, codes: CodesAt, near: Tensor | None = None) -> Tensor:
         """Return the breakpoints (levels, elements x channels) of `codes` for one element after another."""
         channels = len(self.low)
 
@@ -177,14 +190,16 @@ _Make = Callable[[PairProof, Wanted], EpilogueForm | None]
 
 def _prove_form(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make) -> EpilogueForm | None:
     """Return a form that equals the chain everywhere: refit it with the points that it misses, a few times."""
+    check: _Check | None = None
     for _ in range(_MAX_REFITS):
         form = make(proof, wanted)
         if form is None:
             return None
-        sums, seconds, codes = _find_wrong_points(proof, elements, form)
-        if not len(sums):
+        check = _check_form(proof, elements, form, check)
+        wrong = check.wrong[:_MAX_ADDED_POINTS]
+        if not len(wrong):
             return form
-        wanted = wanted.at_more(sums, seconds, codes)
+        wanted = wanted.at_more(check.sums[wrong], check.seconds[wrong], check.codes[wrong])
     return None
 
 
@@ -198,19 +213,45 @@ def _collect_wanted(proof: PairProof, elements: Tensor) -> Wanted:
     return Wanted(sums, codes, paired.operand, limits, zero, seconds, proof.ratio, paired.residual)
 
 
-def _find_wrong_points(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the accumulators, elements and codes (points, channels) at which the epilogue is wrong in a channel."""
+@dataclass(frozen=True, eq=False)
+class _Check:
+    """An epilogue compared with the chain at all of the epilogue's breakpoints.
+
+    Attributes:
+        breakpoints: The breakpoints (levels, elements x channels) of the epilogue.
+        sums, seconds: Accumulators and elements (points, channels) around these.
+        codes: The codes (points, channels) of the chain there.
+        wrong: The points at which the epilogue is wrong in a channel.
+    """
+
+    breakpoints: Tensor
+    sums: Tensor
+    seconds: Tensor
+    codes: Tensor
+    wrong: Tensor
+
+
+def _check_form(proof: PairProof, elements: Tensor, form: EpilogueForm, last: _Check | None) -> _Check:
+    """Compare an epilogue with the chain.
+
+    A refitted epilogue moves few breakpoints, and evaluating the chain takes most of the time: the codes of points that
+    the `last` check had are taken from there.
+    """
     residual = form.epilogue.residual
     assert residual is not None
     kind = residual.type
 
-    def made(sums: Tensor, seconds: Tensor) -> Tensor:
+    def emitted(sums: Tensor, seconds: Tensor) -> Tensor:
         return form.epilogue.reference(sums + form.bias, np.ascontiguousarray(seconds.astype(kind))).astype(np.int64)
 
-    sums, seconds = proof.deciding(elements, made)
-    codes = proof.codes(sums, seconds)
-    differs = np.flatnonzero((made(sums, seconds) != codes).any(1))[:_MAX_ADDED_POINTS]
-    return sums[differs], seconds[differs], codes[differs]
+    breakpoints = proof.breakpoints(elements, emitted, None if last is None else last.breakpoints)
+    sums, seconds = proof.points_around(breakpoints, elements)
+    if last is None:
+        codes = proof.codes(sums, seconds)
+    else:
+        codes, moved = last.codes.copy(), (sums != last.sums).any(1)
+        codes[moved] = proof.codes(sums[moved], seconds[moved])
+    return _Check(breakpoints, sums, seconds, codes, np.flatnonzero((emitted(sums, seconds) != codes).any(1)))
 
 
 def _joint_inputs(chain: Chain) -> tuple[str, ...]:
