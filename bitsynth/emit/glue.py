@@ -10,17 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit import plain
+from bitsynth.emit.c_names import POOL, list_functions, rename_symbols, require_name
 from bitsynth.emit.elementwise import source
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
-from bitsynth.emit.layer import (
-    POOL,
-    elements,
-    list_functions,
-    refuses_codes,
-    rename_symbols,
-    require_name,
-    stored_ctype,
-)
+from bitsynth.emit.initializers import elements, stored_ctype
+from bitsynth.emit.layer import refuses_codes
 from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.command import command
-from bitsynth.emit.layer import LayerText, SelfTestEpilogue, SelfTestLayer
+from bitsynth.emit.layer import LayerText
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.emit.runtime_abi import SHAPE, Number
+from bitsynth.emit.self_test import SelfTestEpilogue, SelfTestLayer
 from bitsynth.errors import SpecError
 from bitsynth.layers import depthwise
 from bitsynth.layers.constants import Constants, Form, Offset, constants

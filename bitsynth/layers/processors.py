@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bitsynth.emit.layer import LayerText, ProcessorsText, require_name
+from bitsynth.emit.c_names import require_name
+from bitsynth.emit.layer import LayerText
+from bitsynth.emit.processors import ProcessorsText
 from bitsynth.errors import SpecError
 from bitsynth.host.placement import best, widest
 from bitsynth.isa import architecture

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bitsynth.emit.layer import require_name
+from bitsynth.emit.c_names import require_name
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.layers.pool import Pool

@@ -17,7 +17,7 @@ from support.cmake_builds import commands, with_cmake
 import bitsynth
 from bitsynth import paths, toolchain
 from bitsynth.cli import main
-from bitsynth.emit.layer import require_name
+from bitsynth.emit.c_names import require_name
 from bitsynth.errors import SpecError
 from bitsynth.files import MARK
 from bitsynth.host import placement

@@ -76,7 +76,7 @@ def compile_network(
     With several processors, as in `--cpu a76,a72,a53`, the library holds a network for each, in a folder of its own,
     and chooses when it runs.
     """
-    from bitsynth.emit.layer import require_name
+    from bitsynth.emit.c_names import require_name
     from bitsynth.graph.read.file import named
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
@@ -112,7 +112,7 @@ def compile_network(
 
 def _name(model: Path) -> str:
     """Return a name in C for the file: `network_float` for float.onnx, because float.h is a C header."""
-    from bitsynth.emit.layer import can_name
+    from bitsynth.emit.c_names import can_name
 
     words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)[:MAX_NAME]
     return words if can_name(words) else f"network_{words}"[:MAX_NAME]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue, SelfTestProgram
+from bitsynth.emit.self_test import SelfTestEpilogue, SelfTestProgram
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.checks import (

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bitsynth import __version__
-from bitsynth.emit.layer import can_name
+from bitsynth.emit.c_names import can_name
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import read_file
 from bitsynth.graph.quantizer_claims import QuantizerClaims

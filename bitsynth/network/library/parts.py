@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from weakref import WeakKeyDictionary
 
+from bitsynth.emit.c_names import list_functions
 from bitsynth.emit.glue import VARIABLES, glue_program_source
-from bitsynth.emit.layer import list_functions
 from bitsynth.emit.layer_program import epilogue_source
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.errors import SpecError

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bitsynth.emit.c_names import POOL, rename_symbols, require_name
 from bitsynth.emit.command import command
-from bitsynth.emit.layer import POOL, choice, rename_symbols, require_name
+from bitsynth.emit.processors import choice
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.layer import elements
+from bitsynth.emit.initializers import elements
 from bitsynth.emit.render import render
 from bitsynth.files import MARK
 
