@@ -76,11 +76,11 @@ def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _parts(processors: Mapping[str, str], included: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _parts(processors: Mapping[str, Sequence[str]], included: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield implementer and part, as 0x41d03, of each of the `included` processors, with the processor's name."""
-    for midr, cpu in processors.items():
+    for midr, names in processors.items():
         implementer, part = (int(word, 16) for word in midr.split())
-        if cpu in included:
+        if cpu := next((name for name in names if name in included), ""):
             yield f"{implementer << 12 | part:#x}", cpu
 
 

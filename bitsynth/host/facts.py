@@ -87,11 +87,10 @@ class Facts:
         return next((name for name in names if name.strip("- ")), "unknown")
 
     def cpu(self, isa: IsaTable) -> str:
-        """Return this machine's processor among those in `isa`; "" if it is none of them, or its cores differ."""
-        known = architecture.named(isa.arch).processors
-        names = {known.get(core, "") for core in self.midrs or [self.kind]}
-        (name,) = names if len(names) == 1 else ("",)
-        return name if name in isa.cpu else ""
+        """Return the processor in `isa` that is nearest to this machine's; "" if none is, or if its cores differ."""
+        nearest = architecture.named(isa.arch).nearest_processor
+        names = {nearest(core, isa.cpu) for core in self.midrs or [self.kind]}
+        return names.pop() if len(names) == 1 else ""
 
     def runs(self, arch: str) -> bool:
         """Return whether programs for the architecture run on the machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -76,9 +76,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Cross compilers: names of gcc, flags of clang and of zig, the Debian `package`; `zig_cpu`
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
-    them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`), to
-    the processor of an `isa.toml`. `midr_probe` is the C file next to this one that reads a
-    MIDR, "" if programs cannot.
+    them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`),
+    or words that these begin with, to processors of an `isa.toml`, the nearest first. `midr_probe` is the C file next
+    to this one that reads a MIDR, "" if programs cannot.
     `probe` is the C file on which the `probes` of an `isa.toml` rest.
     """
 
@@ -95,9 +95,20 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     feature_names: dict[str, str] = {}
     darwin_features: list[str] = []
     hwcap: dict[str, int] = {}
-    processors: dict[str, str] = {}
+    processors: dict[str, list[str]] = {}
     midr_probe: str = ""
     emulator: Emulator | None = None
+
+    def nearest_processor(self, kind: str, among: Collection[str]) -> str:
+        """Return the processor `among` those of an instruction set that is nearest to a machine's; "" if none is.
+
+        Given "GenuineIntel family 6 model 207" and a set with the costs of "zen5" and "skylake". Result: "skylake", by
+        the key "GenuineIntel".
+        """
+        words = kind.split()
+        keys = (" ".join(words[:count]) for count in range(len(words), 0, -1))
+        names = next((self.processors[key] for key in keys if key in self.processors), [])
+        return next((name for name in names if name in among), "")
 
     def probe_text(self) -> str:
         """Return the C text that asks the processor which features it has."""

@@ -82,10 +82,10 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def cpu(self) -> str:
-        """The processor's name in the instruction set; "" if the set does not name it."""
+        """The nearest processor in the instruction set; "" if the set has none."""
         table = load(self.task.isa).table
-        known_name = architecture.named(table.arch).processors.get(self.processor)
-        return next((name for name in table.cpu if name == known_name or name in self.processor.lower()), "")
+        nearest = architecture.named(table.arch).nearest_processor(self.processor, table.cpu)
+        return nearest or next((name for name in table.cpu if name in self.processor.lower()), "")
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds

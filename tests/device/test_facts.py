@@ -163,19 +163,29 @@ def test_the_processor_of_a_board(parts, isa, cpu, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "model", "isa", "cpu"),
+    ("vendor", "family", "model", "isa", "cpu"),
     [
-        ("25", "17", "avx512", "zen4"),
-        ("25", "97", "avx2", "zen4"),
-        ("26", "2", "avxvnni", "zen5"),
-        ("25", "17", "avxvnni", ""),
-        ("25", "1", "avx2", ""),
-        ("25", "17", "neon", ""),
-        ("", "", "avx2", ""),
+        ("AuthenticAMD", "25", "17", "avx512", "zen4"),
+        ("AuthenticAMD", "25", "97", "avx2", "zen4"),
+        ("AuthenticAMD", "26", "2", "avxvnni", "zen5"),
+        ("AuthenticAMD", "26", "2", "avx512", "zen5"),
+        ("AuthenticAMD", "26", "36", "avx512", "zen4"),
+        ("AuthenticAMD", "26", "36", "avxvnni", "zen5"),
+        ("AuthenticAMD", "25", "17", "avxvnni", ""),
+        ("AuthenticAMD", "25", "1", "avx2", "zen4"),
+        ("AuthenticAMD", "25", "17", "neon", ""),
+        ("GenuineIntel", "6", "207", "avx512", "icelake"),
+        ("GenuineIntel", "6", "207", "avx2", "skylake"),
+        ("GenuineIntel", "6", "106", "avx512", "icelake"),
+        ("GenuineIntel", "6", "85", "avx512", "skylakex"),
+        ("GenuineIntel", "6", "85", "avx2", "skylake"),
+        ("GenuineIntel", "6", "151", "avxvnni", ""),
+        ("CentaurHauls", "7", "59", "avx2", ""),
+        ("", "", "", "avx2", ""),
     ],
 )
-def test_the_processor_of_a_family_and_model(family, model, isa, cpu):
-    assert Facts(vendor="AuthenticAMD", family=family, model=model).cpu(load(isa).table) == cpu
+def test_the_nearest_processor_of_the_same_maker(vendor, family, model, isa, cpu):
+    assert Facts(vendor=vendor, family=family, model=model).cpu(load(isa).table) == cpu
 
 
 def test_the_processor_of_registers_of_cores():
