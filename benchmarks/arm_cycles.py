@@ -33,7 +33,7 @@ from bitsynth.isa.scoreboard import busy, cycles
 from bitsynth.layers.planning import plan
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.schedule import listing, predicted
+from bitsynth.schedule import disassembly, predicted
 from bitsynth.schedule.cost import cycles_per_128_mac
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 from bitsynth.spec.options import METHODS
@@ -127,7 +127,7 @@ def _rows(
     bound, guess = model
     for compiler in compilers:
         program = traced(compiler, code)
-        issued, third = list(listing.issued(isa, cpu, program)), mca(program, cpu)
+        issued, third = list(disassembly.issued(isa, cpu, program)), mca(program, cpu)
         told, taken = cycles(isa.rules(cpu), issued), busy(isa.rules(cpu), issued)
         pipe = max(taken, key=taken.__getitem__)
         yield Row(

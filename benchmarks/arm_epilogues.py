@@ -16,9 +16,9 @@ import report
 from cache_counts import watched
 from forced import forced
 
-from bitsynth.bench.forms import PACKED, SUMS, LayerForm
+from bitsynth.bench.layer_forms import PACKED, SUMS, LayerForm
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit import codes_of, exact_sums, layer_of
+from bitsynth.bench.low_bit_layers import codes_of, exact_sums, layer_of
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.errors import Refuted
 from bitsynth.layers.layer import Layer

@@ -32,9 +32,9 @@ from forced import forced
 from numpy.typing import NDArray
 from prefetches import prefetched
 
-from bitsynth.bench.forms import PACKED
+from bitsynth.bench.layer_forms import PACKED
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit import codes_of, exact_sums, layer_of
+from bitsynth.bench.low_bit_layers import codes_of, exact_sums, layer_of
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Refuted
@@ -43,7 +43,7 @@ from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.layers.layer import Layer
 from bitsynth.layers.library import compiled
-from bitsynth.schedule import listing
+from bitsynth.schedule import disassembly
 
 PAPER_CPU, HERTZ = "a53", 1.2e9
 PAPER_THREADS = {"A1W1": 4, "A2W1": 1, "A2W2": 4}
@@ -107,7 +107,7 @@ def counted(counter: Counter, call: Callable[[], object], library: Path, cpu: st
     call()
     isa, trace, listed = load(SETS[cpu]), counter.trace, lines(library)
     texts = [[listed[at + 4 * k] for k in range(count)] for at, count in trace.blocks]
-    blocks = [list(listing.issued(isa, cpu, text)) for text in texts]
+    blocks = [list(disassembly.issued(isa, cpu, text)) for text in texts]
     cycles = scoreboard.count_cycles_of_blocks(isa.rules(cpu), (blocks[number] for number in trace.runs))
     return counter.counts.instructions, cycles, counter.counts.l1_misses
 

@@ -24,7 +24,7 @@ from cache_counts import LINE_BYTES, MODEL, Counts, watched
 from forced import forced
 
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
+from bitsynth.bench.low_bit_layers import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.host.placement import sets_of

@@ -28,7 +28,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
 from bitsynth.matmul import MatmulKernel
-from bitsynth.schedule import listing
+from bitsynth.schedule import disassembly
 from bitsynth.schedule.predicted import cycles_per_128_mac, tiles_of_call
 from bitsynth.store import files
 from bitsynth.store.matmul import MATMUL
@@ -84,7 +84,7 @@ def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Itera
             kernel = form.entry.kernel
             code = CallCode.of_kernel(form, tiles_of_call(kernel))
             took = {
-                compiler: cycles(isa.rules(cpu), listing.issued(isa, cpu, traced(compiler, code))) * 128 / code.macs
+                compiler: cycles(isa.rules(cpu), disassembly.issued(isa, cpu, traced(compiler, code))) * 128 / code.macs
                 for compiler in COMPILERS
             }
             told = cycles_per_128_mac(isa, kernel, cpu)

@@ -22,7 +22,7 @@ from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
 from bitsynth.layers.library import compiled
-from bitsynth.layers.scheduled import LayerKernel
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.run import qemu
 from bitsynth.run.elf import read_image
 from bitsynth.run.emulated import EmulatedRunner

@@ -25,11 +25,11 @@ from onnx import helper, numpy_helper
 
 from bitsynth import Conv2d, Requantize, Thresholds
 from bitsynth.bench.setting import Basis
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.layers.words import pack_words
+from bitsynth.layers.packed_codes import pack_words
 from bitsynth.store.depthwise import DEPTHWISE
 
 WIDTHS = (4, 4)

@@ -18,12 +18,12 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
-from bitsynth.bench.baselines.operands import ConvOperands
-from bitsynth.bench.forms import EPILOGUES, LayerForm
-from bitsynth.bench.low_bit import in_form
+from bitsynth.bench.baselines.convolution import ConvOperands
+from bitsynth.bench.call_times import sample_calls
+from bitsynth.bench.layer_forms import EPILOGUES, LayerForm
+from bitsynth.bench.low_bit_layers import in_form
 from bitsynth.bench.resnet18 import ResNetLayer
-from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.errors import ToolError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load

@@ -20,12 +20,12 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
-from bitsynth.bench.forms import EPILOGUES, SUMS, LayerForm
+from bitsynth.bench.call_times import sample_calls
+from bitsynth.bench.layer_forms import EPILOGUES, SUMS, LayerForm
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit import in_form
+from bitsynth.bench.low_bit_layers import in_form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
-from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 

@@ -20,11 +20,11 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 
+from bitsynth.bench.call_times import time_calls
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit import checked
+from bitsynth.bench.low_bit_layers import checked
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.sampling import time_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.planning import default_schedule

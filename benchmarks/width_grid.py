@@ -16,10 +16,10 @@ import report
 import width_grid_plot
 from table2 import cold, schedule_seconds
 
-from bitsynth.bench.low_bit import checked
+from bitsynth.bench.call_times import sample_calls
+from bitsynth.bench.low_bit_layers import checked
 from bitsynth.bench.resnet18 import named
-from bitsynth.bench.sampling import sample_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         Resize,
         SumLookup,
     )
+    from bitsynth.layers.packed_codes import Packed, pack, unpack
     from bitsynth.layers.schedule import LayerSchedule
-    from bitsynth.layers.words import Packed, pack, unpack
     from bitsynth.matmul import MatmulKernel, get_kernel
     from bitsynth.network.compiling import compile
     from bitsynth.network.run import Network
@@ -106,7 +106,7 @@ _DEFINED_IN = {
     "bitsynth.layers.glue": "Add AvgPool2d Concatenate DepthToSpace Dequantize FloatLookup GlobalAvgPool2d Lookup"
     " MaxPool2d Pad2d PairLookup Quantization Quantize QuantizeImage Resize SumLookup",
     "bitsynth.layers.schedule": "LayerSchedule",
-    "bitsynth.layers.words": "Packed pack unpack",
+    "bitsynth.layers.packed_codes": "Packed pack unpack",
     "bitsynth.matmul": "MatmulKernel get_kernel",
     "bitsynth.network.compiling": "compile",
     "bitsynth.network.run": "Network",

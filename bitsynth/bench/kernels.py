@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench import timing
+from bitsynth.bench import loop_times
 from bitsynth.bench.loops import TimedLoop, baseline_loop, clock_loop, kernel_loop
-from bitsynth.bench.timing import Summary, rank_correlation
+from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.errors import BitsynthError, SpecError, ToolError
 from bitsynth.host.placement import cpu_here, has_times
 from bitsynth.isa import baseline_loops
@@ -235,7 +235,7 @@ def _kernel_job(kernel: MatmulKernel, variant: str, loop: TimedLoop) -> _Job:
 
 
 def _time(isa: Isa, loops: Sequence[TimedLoop], rounds: int, progress: Progress) -> _Result:
-    samples = timing.interleaved(loops, clock_loop(isa), rounds, progress)
+    samples = loop_times.interleaved(loops, clock_loop(isa), rounds, progress)
     return _Result(samples.cycles, samples.nanoseconds, Summary.of(samples.clock))
 
 

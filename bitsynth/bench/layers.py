@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench.baselines.start import start
-from bitsynth.bench.sampling import Kind, Subject, TimedSubject
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.call_times import Kind, Subject, TimedSubject
+from bitsynth.bench.statistics import Summary
 from bitsynth.progress import Progress
 
 SUM = "sum"

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.bench import network_peers
-from bitsynth.bench.parts import LayerParts, parts_of
-from bitsynth.bench.sampling import first_call, sample_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.call_times import first_call, sample_calls
+from bitsynth.bench.phase_times import LayerParts, parts_of
+from bitsynth.bench.statistics import Summary
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.network.check import drawn

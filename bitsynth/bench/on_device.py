@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bitsynth.bench.call_times import Subject
+from bitsynth.bench.float_convolution import NAME
 from bitsynth.bench.layers import LayersReport, rows
-from bitsynth.bench.low_bit import codes_of, layer_of
-from bitsynth.bench.own_float import NAME
+from bitsynth.bench.low_bit_layers import codes_of, layer_of
 from bitsynth.bench.resnet18 import LAYERS
-from bitsynth.bench.sampling import Subject
 from bitsynth.device import Device, Measured
 
 

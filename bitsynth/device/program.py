@@ -19,7 +19,7 @@ from bitsynth.isa.load import Requirements, load
 from bitsynth.layers import Conv2d, library
 from bitsynth.layers.glue import Glue
 from bitsynth.layers.glue.programs import requirements
-from bitsynth.layers.scheduled import LayerKernel
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.network.library import NetworkText
 from bitsynth.network.run import Network
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.emit.flushes import Flushes
-from bitsynth.emit.inputs import blocks, spread
+from bitsynth.emit.kernel_inputs import blocks, spread
 from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_words, tables, takes_tables, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import indented, render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
-from bitsynth.emit.terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bitsynth.emit.inputs import SideText
-from bitsynth.emit.ordered import OrderedSteps
+from bitsynth.emit.in_order import OrderedSteps
+from bitsynth.emit.kernel_inputs import SideText
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import block, declared
 from bitsynth.emit.statements import Scope

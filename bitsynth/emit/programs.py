@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from bitsynth.emit.flushes import Flushes
-from bitsynth.emit.inputs import InputPlaces
-from bitsynth.emit.ordered import OrderedSteps, early_values, in_place
+from bitsynth.emit.in_order import OrderedSteps, early_values, in_place
+from bitsynth.emit.kernel_inputs import InputPlaces
 from bitsynth.emit.render import declared
 from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa

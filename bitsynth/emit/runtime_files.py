@@ -8,10 +8,10 @@ from typing import Any
 
 from bitsynth import runtime
 from bitsynth.emit import glue_abi
+from bitsynth.emit.correction_terms import has_row_terms, row_affines, row_terms, slope
 from bitsynth.emit.packing import packing, packs_words
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
-from bitsynth.emit.terms import has_row_terms, row_affines, row_terms, slope
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel

@@ -23,7 +23,7 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.value import Role, Value
-from bitsynth.kernel.operands import ConcreteMachine, Inputs, Operands, Registers, Runs
+from bitsynth.kernel.interpreter_memory import ConcreteMachine, Inputs, Operands, Registers, Runs
 from bitsynth.kernel.packing import Codes, crossed
 from bitsynth.kernel.program import Kernel, Loop, Pass, period
 from bitsynth.kernel.wellformed import check_shape

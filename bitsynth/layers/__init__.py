@@ -20,10 +20,10 @@ from bitsynth.layers.epilogues import Requantize, Rescale, Scale, Thresholds
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.layer import Layer, compile
 from bitsynth.layers.packed import PackedLayer, pack
+from bitsynth.layers.packed_codes import Packed, pack_words, packed_words, unpack_words
 from bitsynth.layers.planning import LayerPlan, plan
 from bitsynth.layers.pool import Pool
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 
 __all__ = [
     "Conv2d",

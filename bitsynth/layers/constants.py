@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.correction_terms import doublings, remaining
 from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
-from bitsynth.emit.terms import doublings, remaining
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, crossed, tiles
 from bitsynth.kernel.program import Kernel

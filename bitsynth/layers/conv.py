@@ -13,12 +13,12 @@ from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, Results, compile
 from bitsynth.layers.packed import Description, PackedLayer
+from bitsynth.layers.packed_codes import Packed
 from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import encode_weights, weights_of
-from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
 from bitsynth.spec.layout import Layout

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import msgspec
 
+from bitsynth.emit.correction_terms import has_row_terms, row_affines
 from bitsynth.emit.packing import packing, takes_tables
-from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
 from bitsynth.kernel.in_order.loop_control import prefetch_distance

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.layers.words import WORD_CHANNELS, Packed, pack_words
+from bitsynth.layers.packed_codes import WORD_CHANNELS, Packed, pack_words
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand, is_one_of
 

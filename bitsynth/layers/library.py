@@ -10,7 +10,7 @@ from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms, program_sour
 from bitsynth.emit.runtime_files import call_source, runtime_files
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
-from bitsynth.layers.scheduled import LayerKernel
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec.matmul import MatmulSpec
 

@@ -30,8 +30,8 @@ from bitsynth.layers.epilogues.accumulators import values_as_accumulators
 from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.residual import residual_operand
+from bitsynth.layers.packed_codes import Packed, packed_words
 from bitsynth.layers.planning import GIVEN, LayerPlan
-from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import whole_array

@@ -32,7 +32,7 @@ from bitsynth.layers.depthwise import DepthwiseEstimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
-from bitsynth.layers.scheduled import LayerKernel, scheduled_kernel, with_quickest_rows
+from bitsynth.layers.scheduled_kernel import LayerKernel, scheduled_kernel, with_quickest_rows
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.tuned import TuningTask, find_tuned
 from bitsynth.layers.widening import OF_BYTES, find_problem, list_widenings, widen_operands

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bitsynth.errors import SpecError
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry, pair
-from bitsynth.layers.words import Packed, packed_words
+from bitsynth.layers.packed_codes import Packed, packed_words
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, is_one_of
 

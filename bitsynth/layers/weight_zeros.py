@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.correction_terms import makes_values, row_terms, slope
 from bitsynth.emit.runtime_abi import Number
-from bitsynth.emit.terms import makes_values, row_terms, slope
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.encodings import require_exact
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine

@@ -15,7 +15,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, numpy_type
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.packed import PackedLayer
-from bitsynth.layers.words import pack_words, packed_words, unpack_words
+from bitsynth.layers.packed_codes import pack_words, packed_words, unpack_words
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 

@@ -23,7 +23,7 @@ class Layout(StrEnum):
     NCHW = "NCHW"
     """Channels before the axes of the image."""
     PACKED = "packed"
-    """Channels last, as bits: words of 64 channels (`layers/words.py`)."""
+    """Channels last, as bits: words of 64 channels (`layers/packed_codes.py`)."""
 
     def __repr__(self) -> str:
         """Return the word in quotes, as a caller writes it: in messages, and in commands that make a layer again."""

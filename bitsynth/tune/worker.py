@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.sampling import sample_calls
+from bitsynth.bench.call_times import sample_calls
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule

@@ -13,8 +13,8 @@ from bitsynth.errors import SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.layers.depthwise import kernel_for
+from bitsynth.layers.packed_codes import pack_words
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
-from bitsynth.layers.words import pack_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 SETS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")

@@ -8,7 +8,7 @@ import pytest
 from bitsynth import toolchain
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.isa.load import load
-from bitsynth.layers.words import pack_words
+from bitsynth.layers.packed_codes import pack_words
 from bitsynth.run.runner import runner_for
 
 CALLED = """

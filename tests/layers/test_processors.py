@@ -15,7 +15,7 @@ from bitsynth.layers import planning
 from bitsynth.layers.candidates import cpu_for
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import plan, ranked
-from bitsynth.layers.scheduled import with_quickest_rows
+from bitsynth.layers.scheduled_kernel import with_quickest_rows
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 

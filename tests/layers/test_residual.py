@@ -10,7 +10,7 @@ from support.case_selection import quick
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Rescale, Residual, Scale, Thresholds
 from bitsynth.layers.packed import pack
-from bitsynth.layers.words import unpack
+from bitsynth.layers.packed_codes import unpack
 
 INTEGERS = ("uint8", "int8", "int16", "int32")
 CHANNELS = 70

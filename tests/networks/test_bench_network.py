@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bitsynth.bench import network, network_peers
 from bitsynth.bench.network import NetworkTimes, StepTime
-from bitsynth.bench.parts import LayerParts
+from bitsynth.bench.phase_times import LayerParts
 from bitsynth.bench.twins import float_twin
 from bitsynth.cli.app import app
 from bitsynth.errors import SpecError

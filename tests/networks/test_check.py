@@ -11,7 +11,7 @@ import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import InputCodes, read, run
 from bitsynth.graph.types import Integers
-from bitsynth.network import check, numbers
+from bitsynth.network import check, sample_inputs
 from bitsynth.network.check import comparison
 
 
@@ -199,7 +199,7 @@ def test_numbers_reach_as_far_as_what_limits_integers(rng):
     """Floor tells all numbers apart; the clip behind it does not."""
     nodes = [node("Floor", "x", "f"), node("Clip", "f low high", "y")]
     graph = read(model(nodes, {"x": (1, 999)}, {"low": np.float32(0), "high": np.float32(15)}))
-    x = numbers.drawn(rng, graph, graph.edges["x"])
+    x = sample_inputs.drawn(rng, graph, graph.edges["x"])
     assert set(run(graph, {"x": x})["y"].flat) == {*range(16)}
     assert x.max() < 20
 
@@ -271,4 +271,4 @@ def test_data_are_numbers(made, tmp_path, array):
 
 
 def test_infinite_numbers_lie_on_no_tie(made):
-    assert not numbers.has_ties(read(made), "x", np.full((1, 1, 4, 5), -np.inf))
+    assert not sample_inputs.has_ties(read(made), "x", np.full((1, 1, 4, 5), -np.inf))

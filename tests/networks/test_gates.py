@@ -12,8 +12,8 @@ from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.encodings import activations
 from bitsynth.network.formulas import Oracle, find_chain, find_gated_affine, find_gated_rescale, prove_equal
-from bitsynth.network.operands import activations
 
 CHANNELS = 5
 END = 700

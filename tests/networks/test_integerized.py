@@ -13,8 +13,8 @@ import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
 from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.encodings import activations
 from bitsynth.network.formulas import find_chain, find_fixed_point, find_step_function
-from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
 
 

@@ -9,6 +9,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.encodings import activations
 from bitsynth.network.formulas import (
     Oracle,
     Paired,
@@ -21,7 +22,6 @@ from bitsynth.network.formulas.affine import find_affine, find_paired_affine
 from bitsynth.network.formulas.chain import make_link
 from bitsynth.network.formulas.epilogues import MAX_CHEAP_THRESHOLDS
 from bitsynth.network.formulas.step_functions import float_of, places
-from bitsynth.network.operands import activations
 
 CHANNELS = 6
 

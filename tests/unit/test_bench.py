@@ -10,10 +10,10 @@ import pytest
 from support.case_selection import quick
 
 from bitsynth import paths
-from bitsynth.bench import kernels, loops, timing
+from bitsynth.bench import kernels, loop_times, loops
 from bitsynth.bench.kernels import COUNT_MODEL, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis
-from bitsynth.bench.timing import Summary, rank_correlation
+from bitsynth.bench.statistics import Summary, rank_correlation
 from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
@@ -130,7 +130,7 @@ def test_rounds_are_interleaved(monkeypatch):
     monkeypatch.setattr(
         loops.TimedLoop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls)
     )
-    samples = timing.interleaved(
+    samples = loop_times.interleaved(
         [a, b], job("clock", 16), 3, lambda message, done=0, total=None: heard.append((done, total))
     )
     assert order[-18:] == ["clock", "clock", "a", "a", "b", "b"] * 3

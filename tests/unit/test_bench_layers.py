@@ -12,12 +12,12 @@ import pytest
 from support.case_selection import quick
 from support.layer_cases import machine, usable
 
-from bitsynth.bench.forms import FORMS, LayerForm
+from bitsynth.bench.call_times import LocalSubject, sample_calls
+from bitsynth.bench.layer_forms import FORMS, LayerForm
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows
-from bitsynth.bench.low_bit import in_form
+from bitsynth.bench.low_bit_layers import in_form
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.sampling import LocalSubject, sample_calls
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.cli.reports import layer_times
 from bitsynth.errors import Refuted
 

@@ -28,7 +28,7 @@ from bitsynth.matmul import cached_kernel
 from bitsynth.proof import checker, orders
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule import listing, predicted
+from bitsynth.schedule import disassembly, predicted
 from bitsynth.schedule.tiles import in_words
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.options import KernelOptions
@@ -148,7 +148,7 @@ def test_its_lines_take_no_vector_pipe():
     [("add x0, x1, x2", 1), ("add x0, x1, x2, lsr #4", 2), ("extr x0, x1, x2, #32", 2), ("and x0, x1, #0x55", 1)],
 )
 def test_shifted_operands_are_wanted_a_cycle_earlier(line, cycles):
-    (issued,) = listing.issued(NEON, "a53", [line])
+    (issued,) = disassembly.issued(NEON, "a53", [line])
     assert issued.latency == cycles
 
 

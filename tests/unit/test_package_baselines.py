@@ -11,11 +11,11 @@ import pytest
 
 from bitsynth import paths
 from bitsynth.bench.baselines import start, worker
-from bitsynth.bench.baselines.operands import ConvOperands, Prepared, convolve
+from bitsynth.bench.baselines.convolution import ConvOperands, Prepared, convolve
 from bitsynth.bench.baselines.start import caps
 from bitsynth.bench.layers import SUM, against_baselines
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa import load
 

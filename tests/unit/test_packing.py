@@ -10,7 +10,7 @@ from support.programs import lines as texts
 from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import toolchain
-from bitsynth.emit import packing, terms
+from bitsynth.emit import correction_terms, packing
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.host.placement import runs_natively
@@ -82,12 +82,12 @@ def test_terms_of_encodings_join_those_of_rows(config):
         if config[2] not in act.widths or config[3] not in wgt.widths:
             continue
         spec = MatmulSpec(config[0], MatmulOperand(config[2], act), MatmulOperand(config[3], wgt))
-        own, rest = terms.row_terms(found, spec), terms.row_affines(found, spec)
+        own, rest = correction_terms.row_terms(found, spec), correction_terms.row_affines(found, spec)
         want = np.add(found.row_terms, affine(spec).act_terms)
         assert (own + rest * np.arange(len(own)) == want).all()
         joined.add(own != found.row_terms)
         if found.has_row_terms:
-            assert terms.row_terms(wide, spec) == wide.row_terms
+            assert correction_terms.row_terms(wide, spec) == wide.row_terms
     assert joined == {False, True}
 
 
@@ -102,7 +102,7 @@ def test_values_are_shifted_by_the_last_flush_alone(config):
     found = kernel(*config)
     often = change(found, passes=tuple(with_flush_period(p, 1) for p in found.passes))
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.SIGNED))
-    assert terms.makes_values(often, spec)
+    assert correction_terms.makes_values(often, spec)
     check_dense(often, spec)
 
 
@@ -114,7 +114,7 @@ def test_what_flushes_add_is_doubled_once(config, w_encoding):
     found = kernel(*config)
     often = change(found, passes=tuple(with_flush_period(p, 1) for p in found.passes))
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.BIPOLAR), MatmulOperand(w_bits, w_encoding))
-    assert 1 << terms.doublings(often, spec) == affine(spec).factor
+    assert 1 << correction_terms.doublings(often, spec) == affine(spec).factor
     check_dense(often, spec)
 
 
@@ -127,8 +127,8 @@ def test_flushes_in_order_are_doubled_too(config):
     isa, _, act_bits, w_bits = config
     found = change(kernel(*config), order="a53")
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.BIPOLAR), MatmulOperand(w_bits, Encoding.BIPOLAR))
-    assert terms.makes_values(found, spec)
-    assert terms.doublings(found, spec) == 1
+    assert correction_terms.makes_values(found, spec)
+    assert correction_terms.doublings(found, spec) == 1
     check_dense(found, spec)
 
 

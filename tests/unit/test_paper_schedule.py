@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitsynth.bench.low_bit import codes_of, layer_of, require_exact
+from bitsynth.bench.low_bit_layers import codes_of, layer_of, require_exact
 from bitsynth.bench.resnet18 import ResNetLayer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load

@@ -15,7 +15,7 @@ import ncnn
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.baselines.operands import ConvOperands, Prepared
+from bitsynth.bench.baselines.convolution import ConvOperands, Prepared
 from bitsynth.errors import ToolError
 
 VARIANTS = {"fp32": "fp32", "int8": "int8"}

@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bitsynth.bench.baselines.operands import ConvOperands, Prepared
+from bitsynth.bench.baselines.convolution import ConvOperands, Prepared
 from bitsynth.errors import Refuted, ToolError
 
 VARIANTS = {"fp32": "fp32", "fp32_blocked": "fp32", "int8": "int8"}

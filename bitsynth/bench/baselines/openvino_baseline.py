@@ -14,7 +14,7 @@ import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from bitsynth.bench.baselines.operands import ConvOperands, Prepared
+from bitsynth.bench.baselines.convolution import ConvOperands, Prepared
 
 VARIANTS = {"fp32": "fp32", "int8": "int8"}
 _SCALE = np.float32(0.5)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bitsynth import paths
-from bitsynth.bench.sampling import TimedSubject
+from bitsynth.bench.call_times import TimedSubject
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.processes.worker import Worker, WorkerEnded, command_of
 

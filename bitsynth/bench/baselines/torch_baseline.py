@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bitsynth.bench.baselines.operands import ConvOperands, Prepared
+from bitsynth.bench.baselines.convolution import ConvOperands, Prepared
 
 VARIANTS = {"fp32": "fp32", "int8_onednn": "int8", "int8_fbgemm": "int8"}
 _LAST = torch.channels_last

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bitsynth.bench.baselines.operands import ConvOperands
+from bitsynth.bench.baselines.convolution import ConvOperands
+from bitsynth.bench.call_times import sample_calls
 from bitsynth.bench.resnet18 import LAYERS
-from bitsynth.bench.sampling import sample_calls
 from bitsynth.processes.worker import take_stdout
 
 Calls = dict[tuple[str, str], Callable[[], object]]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bitsynth.bench.call_times import Kind
 from bitsynth.bench.layers import BASELINE_KINDS, SUM, LayersReport
 from bitsynth.bench.plots.panels import MAX_SERIES, explain, legend, panels, plain, save, times_faster
-from bitsynth.bench.sampling import Kind
 
 
 def draw(reports: Sequence[LayersReport], stem: Path) -> None:

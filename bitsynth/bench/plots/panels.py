@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-from bitsynth.bench.timing import Summary
+from bitsynth.bench.statistics import Summary
 
 _WIDTH = 0.8
 """The width of a group; the next one is 1 away."""

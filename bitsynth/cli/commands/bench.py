@@ -172,10 +172,10 @@ def _measure_here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
 
 
 def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
-    from bitsynth.bench import low_bit
-    from bitsynth.bench.forms import FORMS
+    from bitsynth.bench import low_bit_layers
+    from bitsynth.bench.float_convolution import own_float
+    from bitsynth.bench.layer_forms import FORMS
     from bitsynth.bench.layers import against_baselines
-    from bitsynth.bench.own_float import own_float
     from bitsynth.isa import architecture
 
     threads, names = wanted.threads, wanted.names
@@ -188,7 +188,9 @@ def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
             *(
                 subject
                 for a, w, encoding in wanted.operands
-                for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu))
+                for subject in low_bit_layers.subjects(
+                    isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu)
+                )
             ),
         ]
         report = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
@@ -197,7 +199,7 @@ def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
 
 def _require_form(name: str) -> str:
     """Return the name of a form of layers; SpecError lists the known ones."""
-    from bitsynth.bench.forms import FORMS
+    from bitsynth.bench.layer_forms import FORMS
 
     if name not in FORMS:
         raise SpecError(f"--form: unknown {name!r}; known: {', '.join(FORMS)}")

@@ -210,7 +210,7 @@ def _compare_with_model(
     whole: Path, paths: list[Path], certificates: list[NetworkCertificate], model: Path, say: Progress
 ) -> list[list[ReportLine]]:
     """Return report lines on each certificate compared with the ONNX file, compiled again."""
-    from bitsynth.network.tied import require_choice, require_of
+    from bitsynth.network.verify_model import require_choice, require_of
 
     nets, lines = [], []
     for own, path in zip(certificates, paths, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.terms import remaining, row_affines
+from bitsynth.emit.correction_terms import remaining, row_affines
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms

@@ -28,9 +28,9 @@ from bitsynth.layers.epilogues.accumulators import (
 )
 from bitsynth.layers.epilogues.base import Epilogue, gives_codes
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.scheduled import LayerKernel
+from bitsynth.layers.packed_codes import WORD_CHANNELS
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.price import rank
 from bitsynth.spec.elementwise import ElementwiseSpec

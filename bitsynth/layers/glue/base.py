@@ -23,8 +23,8 @@ from bitsynth.files import write_texts
 from bitsynth.layers.glue.programs import instruction_set, library, programs, requirements
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.layer import Call, Scratch
+from bitsynth.layers.packed_codes import Packed, pack_words, packed_words, unpack_words
 from bitsynth.layers.pool import Pool, pool_of
-from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 from bitsynth.run.arguments import aligned
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of

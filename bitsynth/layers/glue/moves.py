@@ -14,7 +14,7 @@ from bitsynth.layers.geometry import Pair, edges, pair
 from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given
 from bitsynth.layers.glue.programs import repeat_table
 from bitsynth.layers.glue.quantization import Quantization, as_quantization, requantize_codes
-from bitsynth.layers.words import WORD_CHANNELS
+from bitsynth.layers.packed_codes import WORD_CHANNELS
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import is_one_of
 

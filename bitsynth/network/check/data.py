@@ -17,7 +17,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Edge, Tensor, is_float
 from bitsynth.layers.array_files import read_arrays
-from bitsynth.network import numbers
+from bitsynth.network import sample_inputs
 
 Feed = Mapping[str, Tensor]
 """Arrays by the name of an input."""
@@ -30,14 +30,14 @@ def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
     """
     rng = np.random.default_rng(seed)
     return [
-        {name: numbers.drawn(rng, graph, graph.edges[name], ties=k % 2 == 1) for name in graph.inputs}
+        {name: sample_inputs.drawn(rng, graph, graph.edges[name], ties=k % 2 == 1) for name in graph.inputs}
         for k in range(count)
     ]
 
 
 def on_ties(graph: Graph, feed: Feed) -> bool:
     """Return whether some number of an input lies on a tie of the quantizer that reads it."""
-    return any(numbers.has_ties(graph, name, feed[name]) for name in graph.inputs)
+    return any(sample_inputs.has_ties(graph, name, feed[name]) for name in graph.inputs)
 
 
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:

@@ -11,10 +11,10 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.network.def_use import DefUse
+from bitsynth.network.encodings import activations
 from bitsynth.network.formulas.chain import Chain, find_links, make_chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
-from bitsynth.network.operands import activations
 from bitsynth.network.program import Format
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand

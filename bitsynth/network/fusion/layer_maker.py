@@ -21,8 +21,8 @@ from bitsynth.layers.planning import plan
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.encodings import activations, weights
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.operands import activations, weights
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 

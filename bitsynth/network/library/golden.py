@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bitsynth.graph.reference import stream, to_floats
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.numbers import every
 from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.sample_inputs import every
 
 NUMBERS = 256
 """Numbers that the elements of an input are taken from."""

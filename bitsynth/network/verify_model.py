@@ -1,4 +1,4 @@
-"""Ties a certificate to a model file: the file is compiled again, and must give the same certificate."""
+"""Verifies that a certificate is of a model file: the file is compiled again, and must give the same certificate."""
 
 from __future__ import annotations
 

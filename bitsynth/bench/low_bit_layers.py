@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.bench.baselines.operands import convolve
-from bitsynth.bench.forms import SUMS, LayerForm
+from bitsynth.bench.baselines.convolution import convolve
+from bitsynth.bench.call_times import LocalSubject, TimedSubject
+from bitsynth.bench.layer_forms import SUMS, LayerForm
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.sampling import LocalSubject, TimedSubject
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule

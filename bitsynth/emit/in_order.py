@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bitsynth.emit.inputs import InputPlaces
+from bitsynth.emit.kernel_inputs import InputPlaces
 from bitsynth.emit.render import block, declared
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa

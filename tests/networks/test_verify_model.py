@@ -13,7 +13,7 @@ from bitsynth import compile
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.graph import InputCodes
 from bitsynth.graph.ir import digest as graph_digest
-from bitsynth.network import tied
+from bitsynth.network import verify_model
 from bitsynth.network.certificate import digest
 from bitsynth.network.certificate.read import NetworkCertificate
 
@@ -56,7 +56,7 @@ def folder(net, tmp_path):
 @pytest.fixture
 def refused(net, folder, file, monkeypatch):
     """What is said of a certificate in which something is changed, its digest made anew."""
-    monkeypatch.setattr(tied, "compile", lambda *_, **__: net)
+    monkeypatch.setattr(verify_model, "compile", lambda *_, **__: net)
     path = folder / "net.certificate.json"
 
     def said(change):
@@ -64,7 +64,7 @@ def refused(net, folder, file, monkeypatch):
         change(made)
         path.write_text(json.dumps({**made, "digest": digest(made)}))
         with pytest.raises((Refuted, SpecError)) as error:
-            tied.require_of(msgspec.convert(made, NetworkCertificate), path, file)
+            verify_model.require_of(msgspec.convert(made, NetworkCertificate), path, file)
         return str(error.value)
 
     return said

@@ -1,4 +1,4 @@
-"""Times of a few calls in a row, each on its own.
+"""Times of single calls, and the implementations that are compared by them (subjects).
 
 One thread is timed by the CPU time it takes, because others may share the cores; several by the
 clock on the wall, because they wait for each other.

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from bitsynth import toolchain
+from bitsynth.bench.call_times import LocalSubject
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
-from bitsynth.bench.sampling import LocalSubject
 from bitsynth.device.job import float_sizes
 from bitsynth.device.program import FLOATS, float_files
 from bitsynth.emit.runtime_files import runtime_files
