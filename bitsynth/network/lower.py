@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
@@ -107,7 +107,7 @@ class _Assembly:
     def _add(self, group: FusionGroup) -> None:
         buffers = {e: self.buffers[self._in_format(e, group.reads(e))] for e in group.inputs}
         for edge in group.outputs:
-            result = Buffer(edge, self._edge(edge), self._chosen(group, edge))
+            result = Buffer(edge, self._edge(edge), self._chosen(group, edge, buffers))
             source = buffers[group.inputs[0]] if group.inputs else result
             if group.is_alias and source.format == result.format and _is_one_memory(source, result):
                 self._buffer(Buffer(edge, result.edge, result.format, alias=source.alias or source.name))
@@ -126,12 +126,19 @@ class _Assembly:
                 "network; cut it in parts, and compile each"
             )
 
-    def _chosen(self, group: FusionGroup, edge: str) -> Format:
-        """Return the format, of those that the maker of an edge writes, that most readers read; of equals the first."""
+    def _chosen(self, group: FusionGroup, edge: str, given: Mapping[str, Buffer]) -> Format:
+        """Return the format, of those that the maker of an edge writes, that most readers read.
+
+        Of equals that of the layout of what the maker reads, if it computes results in the order in which this lies;
+        else the first.
+        """
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
-        return max(group.writes(edge), key=lambda f: asked[f])
+        near = {b.format.layout for b in given.values() if group.keeps_layout and len(b.edge.shape) > 1} - {
+            Layout.PLAIN
+        }
+        return max(group.writes(edge), key=lambda f: (asked[f], f.layout in near))
 
     def _in_format(self, edge: str, wanted: tuple[Format, ...]) -> str:
         """Return the buffer that has an edge in one of the wanted formats; convert the edge if there is none."""

@@ -177,7 +177,7 @@ static inline double bs_sum_error(double a, double b, double sum)
 
 static inline double bs_product_error(double a, double b, double product)
 {
-#if defined(__FMA__) || defined(__aarch64__)
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
     return __builtin_fma(a, b, -product);
 #else
     const double split_a = a * 134217729.0, split_b = b * 134217729.0;

@@ -54,6 +54,11 @@ class FusionGroup(ABC):
         """
         return False
 
+    @property
+    def keeps_layout(self) -> bool:
+        """Whether a step is fastest where its results lie in the order of what it reads, and it has both orders."""
+        return False
+
 
 _MIN_LOOP_ELEMENTS = 64
 """Elements from which on the beginning and the end of a vectorized loop cost little."""

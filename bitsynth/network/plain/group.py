@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers
@@ -18,7 +20,7 @@ from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.moves import move
 from bitsynth.network.plain.pools import MAX, MIN, SUM, pool, rank, reduction, softmax, softmax_codes
 from bitsynth.network.plain.products import conv, matmul
-from bitsynth.network.program import Buffer, Format, PlainStep, caller_format, plain_format
+from bitsynth.network.program import Buffer, Format, PlainStep, caller_format, integers_type, plain_format
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
@@ -75,9 +77,13 @@ class PlainGroup(FusionGroup):
         return f"no layer or glue computes this {self.nodes[0].op}"
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        formats = self._formats(edge)
-        is_given = edge in self.def_use.graph.inputs and not self.def_use.carries_integers(edge)
-        return (*formats, caller_format(self.def_use.graph.edges[edge])) if is_given else formats
+        """Return its formats of an edge, then int32 as layers write accumulators, or what the caller gives."""
+        formats, described = self._formats(edge), self.def_use.graph.edges[edge]
+        if self.def_use.carries_integers(edge):
+            wide = [Format("int32", None, layout) for layout in _layouts(described)]
+            is_within = np.can_cast(integers_type(described.integers), np.int32)
+            return (*formats, *(f for f in wide if is_within and f not in formats))
+        return (*formats, caller_format(described)) if edge in self.def_use.graph.inputs else formats
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         return self._formats(edge)
@@ -85,6 +91,10 @@ class PlainGroup(FusionGroup):
     @property
     def is_alias(self) -> bool:
         return len(self.nodes) == 1 and self.nodes[0].op in _ALIASES
+
+    @property
+    def keeps_layout(self) -> bool:
+        return all(TABLE[node.op].kind in ("elementwise", "step", "pool") for node in self.nodes)
 
     def _formats(self, name: str) -> tuple[Format, ...]:
         edge = self.def_use.graph.edges[name]

@@ -13,9 +13,10 @@ from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.elements import deliver, result_writer
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.maths import within
-from bitsynth.network.plain.planes import ImagePlanes
+from bitsynth.network.plain.planes import ChannelsLast, ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
+from bitsynth.spec.layout import Layout
 
 _MAX_UNROLLED = 32
 
@@ -81,8 +82,14 @@ def pool(fold: Fold) -> Callable[[NodeBody], None]:
 
     def generate(body: NodeBody) -> None:
         (edge,) = body.edges
-        planes = ImagePlanes(body.node.attributes["window"], edge.shape[2:])
-        outer = edge.shape[:2]
+        window, outer = body.node.attributes["window"], edge.shape[:2]
+        if body.memories[body.nodes[-1].outputs[0]].format.layout == Layout.NHWC:
+            last = ChannelsLast(window, edge.shape[2:], outer[1])
+            array = body.array(body.numbers_type(edge), outer[0] * last.size)
+            last.fill(body, edge, array, fold.padding[array.dtype], centred=fold is SUM)
+            _deliver_folds(body, array, last.steps, last.taps, fold)
+            return
+        planes = ImagePlanes(window, edge.shape[2:])
         array = body.array(body.numbers_type(edge), int(np.prod(outer)) * planes.size)
         planes.fill(body, edge, array, fold.padding[array.dtype], centred=fold is SUM)
         steps = [outer[1] * planes.size, planes.size, *planes.steps]
