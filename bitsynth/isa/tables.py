@@ -98,9 +98,10 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are
     given. `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second,
     from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` in addition to its accumulation. The
-    defaults of these four were measured on Zen 5. Kernels in its order prefetch cache lines `prefetch_turns`
-    iterations before they read them. Packing and pointers take `slower` times as long as on Zen 5, by
-    `vector_per_cycle` if not given. `issue` are its issue rules, for processors that are predicted.
+    defaults of these four were measured on Zen 5. `outer_bytes_per_cycle` arrive from behind its second cache; 0 if
+    these bytes take no longer than those of the second cache, as measured on Zen 4. Kernels in its order prefetch
+    cache lines `prefetch_turns` iterations before they read them. Packing and pointers take `slower` times as long as
+    on Zen 5, by `vector_per_cycle` if not given. `issue` are its issue rules, for processors that are predicted.
     """
 
     doc: str
@@ -112,6 +113,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_bytes: int = 40_000
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
+    outer_bytes_per_cycle: float = 0.0
     call_cycles: float = 30.0
     prefetch_turns: int = 0
     slower: float | None = None

@@ -125,7 +125,8 @@ class Estimate:
         unfetched_bytes = self._stall_bytes(rows, weights) if self.loads_block else 0.0
         hidden_bytes, stalling_bytes = rows + weights - unfetched_bytes, unfetched_bytes + self._written_bytes
         bandwidth = self._cpu.far_bytes_per_cycle
-        accumulation = max(tiles * self._accumulation_cycles, hidden_bytes / bandwidth) + stalling_bytes / bandwidth
+        fetching = max(hidden_bytes / bandwidth, self._outer_cycles)
+        accumulation = max(tiles * self._accumulation_cycles, fetching) + stalling_bytes / bandwidth
         grouping = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
         packing_and_grouping = self._cycle_scale * (self._packing_cycles + grouping)
         penalty = WIDER_OPERANDS_PENALTY if self.candidate.operands else 1.0
@@ -198,6 +199,32 @@ class Estimate:
         if row + weights <= self._cpu.near_bytes:
             return self._image_bytes(weights), weights
         return self._image_bytes(weights), self._row_tiles * weights
+
+    @property
+    def streams_weights(self) -> bool:
+        """Whether pixels first would read all weights from behind the second cache for every tile of rows."""
+        return self._cpu.outer_bytes_per_cycle > 0 and self._weight_bytes > self._cpu.outer_bytes
+
+    @property
+    def _outer_cycles(self) -> float:
+        """Cycles in which weights and packed rows arrive from behind the second cache.
+
+        Given 49 pixels of 512 channels, a 3 x 3 window, weights of 8 bits (2.4 MB), a second cache of 1.25 MB, and
+        tiles of 5 rows. Result: pixels first reads the weights 10 times, columns first once.
+        """
+        if not self.streams_weights:
+            return 0.0
+        weights, rows = float(self._weight_bytes), float(self._packed_bytes)
+        if not self.columns_first:
+            weights *= self._row_tiles
+        elif rows > self._cpu.outer_bytes:
+            rows *= self.column_tiles
+        return (weights + rows) / self._cpu.outer_bytes_per_cycle
+
+    @property
+    def _weight_bytes(self) -> int:
+        """Bytes of all packed weights of a group."""
+        return self.column_tiles * self.steps * self._kernel.columns * self._kernel.column_bytes
 
     def _stall_bytes(self, rows: float, weights: float) -> float:
         """Return the bytes beyond the nearest cache that no step prefetched.

@@ -336,8 +336,9 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
         for algorithm in conv_algorithms(spec.geometry)
         for rows in tile_rows(candidate.entry.kernel)
     ]
-    # Elsewhere tiles of columns share what their pixels point to, and sums hide what is read.
-    estimates += [replace(x, columns_first=True) for x in estimates if x.loads_block and x.column_tiles > 1]
+    # Otherwise tiles of columns share the pointers to their pixels, and accumulation hides the bytes that are read.
+    far = [x for x in estimates if x.column_tiles > 1 and (x.loads_block or x.streams_weights)]
+    estimates += [replace(x, columns_first=True) for x in far]
     return sorted(estimates, key=lambda x: x.cycles)
 
 

@@ -141,3 +141,13 @@ def test_sums_that_planes_share_end_anywhere(shared, skip_isa):
     usable(m, skip_isa)
     case = Case(m, 2, (5, 6), (channels, 70), (3, 3), padding=(1, 1, 1, 1))
     check(replace(case, flush_steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "channels", "is_first"), [("icelake", 512, True), ("icelake", 64, False), ("zen4", 512, False)]
+)
+def test_weights_beyond_the_second_cache_are_read_once(cpu, channels, is_first):
+    weight = np.ones((channels, channels, 3, 3), int)
+    options = {"weight_encoding": "signed", "padding": 1, "isa": "avx512", "cpu": cpu}
+    layer = Conv2d(weight, 8, 8, image=(7, 7), **options)
+    assert layer.schedule.columns_first == is_first
