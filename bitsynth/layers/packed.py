@@ -112,9 +112,12 @@ class PackedLayer:
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
     def _computed_codes(self) -> NDArray[np.uint8]:
-        """Return the weights' codes as the kernel sees them."""
+        """Return the weights' codes as the kernel sees them: the value of each code of the layer is encoded once."""
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
-        return self.codes if computed == spec else computed.encode(spec.decode(self.codes), "weight")
+        if computed == spec:
+            return self.codes
+        code_of = computed.encode(spec.decode(np.array(spec.codes, np.uint8)), "weight")
+        return code_of[self.codes]
 
     @property
     def weight(self) -> NDArray[Any]:

@@ -4,6 +4,7 @@ An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells 
 most: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6) gives 7
 at u = 3.2 and 6 at u = 3.9.
 
+The table is constructed, not searched: breakpoints are bisected, and the axis is the first of a few with one a cell.
 Between breakpoints the code is proved by interval arithmetic, for all real numbers at once. For accumulators so near to
 a breakpoint that float64 could take the wrong side, the reference is asked.
 """

@@ -1,7 +1,8 @@
 """The caller's float32 numbers as codes: moves and a monotone chain up to a quantizer, in one step of plain C.
 
 The chain is a step function of float32. C counts the thresholds that a number reaches, searches them, or computes the
-level by one multiplication or division and a rounding, where that is proved equal: `RoundedLevels`.
+level by one multiplication or division and a rounding, where that is proved equal: `RoundedLevels`. Its numbers are
+constructed from the line with the most room between the thresholds, rounded in a few ways.
 """
 
 from __future__ import annotations
