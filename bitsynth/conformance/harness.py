@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -85,7 +85,8 @@ def captures(
 class Compiled:
     """A library of forms of one feature set, compiled with its flags alone: a form of another does not compile.
 
-    Function `t_K` runs the form and the immediate of `jobs[K]`, `bs_has_K` asks for the feature `asked[K]`.
+    Function `t_K` runs the form, in one of its C texts, and the immediate of `jobs[K]`; `bs_has_K` asks for the feature
+    `asked[K]`.
     """
 
     library: Path
@@ -103,7 +104,7 @@ def compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | No
 
 
 def _compile_libraries(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) -> Compiled:
-    jobs = tuple((form, imm) for form in forms for imm in form.imms)
+    jobs = tuple((replace(form, text=text), imm) for form in forms for imm in form.imms for text in form.texts)
     needs = isa.requirements(form.name for form in forms)
     asked = needs.host if runs_natively(isa.table) else ()
     sources = {**_sources(isa, jobs), **({"probes.c": _probes(isa, asked)} if asked else {})}

@@ -65,7 +65,7 @@ class DepthwiseSource:
 
 def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[str, Any]:
     """Return the values of the template that are C of instructions, and the macros that this C needs."""
-    scope = Scope(isa)
+    scope = Scope(isa, program.forms)
     start = load_constants(scope, isa, flush.constants, "constant")
     counts = dict.fromkeys((program.pixels, -(-program.pixels // 2), 1))
     bodies = [(n, indented(_pixels(isa, program, flush, n, scope))) for n in counts]

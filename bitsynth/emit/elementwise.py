@@ -40,7 +40,7 @@ def opening(spec: ElementwiseSpec) -> list[str]:
 def source(programs: Sequence[ElementwiseProgram]) -> str:
     """Return a C file with an external function for each of `programs`, all of one instruction set."""
     isa = load(programs[0].isa)
-    scope = Scope(isa)
+    scope = Scope(isa, {form for program in programs for form in program.written_forms})
     functions = [function(p, scope, p.name) for p in programs]
     head = [f"#include <{isa.table.header}>", "#include <stddef.h>", "#include <stdint.h>", "#include <string.h>", ""]
     declared = [f"void {p.name}({PARAMETERS});" for p in programs]

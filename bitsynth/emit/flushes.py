@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from bitsynth.emit.render import block, indented
 from bitsynth.emit.statements import Scope, braced, names_of_row
-from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Part, Role, Value
 from bitsynth.kernel.in_order import folds, pipelining
-from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.straight_line import sign_shift
 
 
 @dataclass(frozen=True)
@@ -121,8 +119,7 @@ class OrderedFolds:
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
-                value = scope.joined(step) if inserts(self.isa, step) else scope.value(step, str)
-                yield scope.declare(name, self.isa[step.op].out, value)
+                yield scope.step(step, str)
                 yield from scope.hold(name)
                 continue
             pointer, behind = places.get(name.whole) or places[name.whole.stored]
@@ -295,7 +292,7 @@ class Flushes:
         """Return statements that shift tile registers right arithmetically."""
         if not self.shift:
             return []
-        shift = _sign_shift(self.isa)
+        shift = sign_shift(self.isa)
         calls = [scope.call(shift, [scope.viewed(name, shift.operands[0].type)], self.shift) for name in names]
         return [
             f"{name} = {scope.cast(value, shift.out, scope.types[name])};"
@@ -305,12 +302,6 @@ class Flushes:
     @property
     def _tile_registers(self) -> int:
         return self.kernel.tile_registers(self.isa.table.vector_bits)
-
-
-def _sign_shift(isa: Isa) -> Instr:
-    """Return the instruction that shifts lanes of the tile right arithmetically."""
-    lanes = VecType("s", 32, isa.tile.lanes)
-    return next(isa[name] for op in ("sra", "sshr") if (name := f"{op}.{lanes!s}") in isa.instrs)
 
 
 def _row_of(base: str, stride: str, row: int) -> str:

@@ -23,7 +23,6 @@ from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.in_order import loop_control, pipelining
 from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
 
@@ -263,12 +262,7 @@ class OrderedSteps:
         if name.part.in_general and place is not None:
             yield from scope.half(name, place, declares=declares)
             return
-        if place is not None:
-            value = self._load(step, place, scope)
-        elif inserts(self.isa, step):
-            value = scope.joined(step)
-        else:
-            value = scope.value(step, named)
+        value = scope.value(step, named) if place is None else self._load(step, place, scope)
         yield scope.declare(name, self.isa[step.op].out, value) if declares else f"{name} = {value};"
         yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
 

@@ -28,7 +28,7 @@ from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.straight_line import needs
-from bitsynth.proof.multiples import proved_multiple
+from bitsynth.proof.multiples import proved_multiple, require_shift
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
 
@@ -116,7 +116,7 @@ class CSource:
         isa = load(kernel.isa)
         self.needs = needs(kernel)
         self._values = {
-            **_values(isa, kernel, spec, self.name),
+            **_values(isa, proved, spec, self.name),
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
             "probe": architecture.named(isa.table.arch).probe_text(),
@@ -201,7 +201,8 @@ def expands_bytes(kernel: Kernel) -> bool:
     return fits and not takes_tables(kernel)
 
 
-def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
+def _values(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec, name: str) -> dict[str, Any]:
+    kernel = proved.artifact
     chosen = packing(kernel)
     return {
         "name": name,
@@ -223,7 +224,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "act_value": value_text(spec.act),
         "wgt_value": value_text(spec.wgt),
         **_terms(kernel, spec),
-        **_code(isa, kernel, spec),
+        **_code(isa, proved, spec),
     }
 
 
@@ -261,15 +262,17 @@ def _ties(isa: Isa, kernel: Kernel) -> bool:
     )
 
 
-def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
+def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     """Return the template's values that are C of instructions, their macros, and the packing of inputs."""
+    kernel = proved.artifact
     accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
-    scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
+    scope = Scope(isa, {*kernel.forms}, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)
     times = doublings(kernel, spec)
-    doubled = proved_multiple(kernel, times)
+    require_shift(proved, shift)
+    doubled = proved_multiple(proved, times)
     flushes = Flushes(isa, doubled, has_row_terms(kernel, spec), shift, times)
     programs = Programs(isa, doubled, flushes)
     start = flushes.without_steps(scope)

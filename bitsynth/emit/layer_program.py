@@ -67,7 +67,7 @@ def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False
         values |= {"header": f'"{plain.HEADER}"', "function": plain.function(program, f"{name}_finish")}
     else:
         isa = load(program.isa)
-        scope = Scope(isa)
+        scope = Scope(isa, program.written_forms)
         values["function"] = elementwise.function(program, scope, f"{name}_finish", static=True)
         values |= {"header": f"<{isa.table.header}>", "macros": sorted(scope.macros.values())}
     return {f"{name}.{end}": lay_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}

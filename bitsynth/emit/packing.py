@@ -287,8 +287,8 @@ def tables(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> di
     waits = kernel.order not in ORDERS and not padded and packing(kernel).rows == "tables"
     return {
         "constants": constant_arrays(build.constants, "lanes"),
-        "lines": _one(Scope(isa, macros=macros), isa, build),
-        "several": list(_several(Scope(isa, macros=macros), isa, build, codes)) if waits else [],
+        "lines": _one(Scope(isa, kernel.forms, macros=macros), isa, build),
+        "several": list(_several(Scope(isa, kernel.forms, macros=macros), isa, build, codes)) if waits else [],
         "at_once": _AT_ONCE,
         "tables": build.tables,
         "codes": codes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bitsynth.emit.render import block
@@ -27,11 +27,13 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    With `adds_to_tile`, steps add to lanes as wide as the tile's. With `ties`, held values are tied for clang, which
-    otherwise separates instructions of the scalar last row from the vector instructions to issue with.
+    Only the instructions `forms` are written, those that a proof covers. With `adds_to_tile`, steps add to lanes as
+    wide as the tile's. With `ties`, held values are tied for clang, which otherwise separates instructions of the
+    scalar last row from the vector instructions to issue with.
     """
 
     isa: Isa
+    forms: Collection[str]
     types: dict[str, VecType] = field(default_factory=dict)
     macros: dict[str, str] = field(default_factory=dict)
     adds_to_tile: bool = False
@@ -39,7 +41,7 @@ class Scope:
 
     def inner(self) -> Scope:
         """Return a scope inside this one, of the same file."""
-        return Scope(self.isa, dict(self.types), self.macros, self.adds_to_tile, self.ties)
+        return Scope(self.isa, self.forms, dict(self.types), self.macros, self.adds_to_tile, self.ties)
 
     def ctype(self, kind: VecType) -> str:
         """Return the C type of a register."""
@@ -64,8 +66,15 @@ class Scope:
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
 
     def call(self, instr: Instr, args: Iterable[str], imm: int = 0, to: str = "") -> str:
-        """Return the expression of an instruction: its C if that is one call, else a macro of its form's name."""
-        if _ONE_CALL.fullmatch(instr.text):
+        """Return the expression of an instruction: its C if that is one call, else a macro of its form's name.
+
+        SpecError for a form that no proof covers.
+        """
+        if instr.name not in self.forms:
+            raise SpecError(
+                f"{instr.isa}: {instr.name} is written as C, and is none of the forms that the proof covers"
+            )
+        if _ONE_CALL.fullmatch(instr.text) and not instr.clang:
             return instr.render(list(args), imm, to)
         name = instr.name.replace(".", "_")
         holes = [
@@ -74,7 +83,12 @@ class Scope:
             *([instr.imm[0]] if instr.imm else []),
         ]
         if name not in self.macros:
-            self.macros[name] = f"#define {name}({', '.join(holes)}) {instr.text.format(**{x: x for x in holes})}"
+            defined = [
+                f"#define {name}({', '.join(holes)}) {text.format(**{x: x for x in holes})}" for text in instr.texts
+            ]
+            self.macros[name] = (
+                f"#ifdef __clang__\n{defined[1]}\n#else\n{defined[0]}\n#endif" if instr.clang else defined[0]
+            )
         given = [*([to] if instr.store else []), *args, *([str(imm)] if instr.imm else [])]
         return f"{name}({', '.join(given)})"
 
@@ -132,22 +146,6 @@ class Scope:
             self.macros["WORD"] = _LOADED_WORD
             return [*declared, f"{name} = WORD({place});"]
         return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
-
-    def joined(self, step: Step) -> str:
-        """Return the expression of a step that joins two halves; the high one is in a general-purpose register."""
-        form, (low, high) = self.isa[step.op], step.args
-        half = VecType(self.isa.word.sign, self.isa.word.bits, self.isa.word.lanes // 2)
-        return self.cast(self._of_halves(self.viewed(low, half), high), self.isa.word, form.out)
-
-    def _of_halves(self, low: str, high: str) -> str:
-        text = self.isa.table.halves
-        assert text is not None
-        args = {"low": "low", "high": "high"}
-        self.macros["JOINED"] = (
-            f"#ifdef __clang__\n#define JOINED(low, high) {text.clang.format(**args)}\n#else\n"
-            f"#define JOINED(low, high) {text.join.format(**args)}\n#endif"
-        )
-        return f"JOINED({low}, {high})"
 
     def settle(self, pointer: str) -> list[str]:
         """Return a statement that keeps a pointer from being computed before it."""

@@ -10,6 +10,7 @@ import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bitsynth.errors import SpecError
 from bitsynth.isa import architecture
@@ -112,10 +113,7 @@ def _form(
     out = resolve(entry.out)
     sizes = {f"{k}_{what}": getattr(t, what) for k, t in types.items() for what in ("bits", "lanes")}
     holes = {o.name: f"{{{o.name}}}" for o in operands} | {k: f"{{{k}}}" for k in [*entry.imm, "to"]}
-    try:
-        text = entry.c.format(**types, **numbers, **holes)
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise SpecError(f"{where}: C text {entry.c!r} does not fill: {error!r}") from None
+    text, clang = (_c_text(where, c, {**types, **numbers, **holes}) for c in (entry.c, entry.clang))
     narrow = max(t.total_bits for t in (out, *(o.type for o in operands))) < isa.vector_bits and not entry.store
     first = next(iter(row.values()))
     instr = Instr(
@@ -139,9 +137,18 @@ def _form(
         instructions=entry.instructions,
         floats=tuple(entry.floats),
         any_nan=entry.any_nan,
+        clang=clang,
     )
     _check_form(where, isa, instr)
     return instr
+
+
+def _c_text(where: str, text: str, values: Mapping[str, object]) -> str:
+    """Return a C text with the types and numbers of a form, and with holes for its operands."""
+    try:
+        return text.format(**values)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise SpecError(f"{where}: C text {text!r} does not fill: {error!r}") from None
 
 
 def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, InstrCost]:
@@ -158,12 +165,13 @@ def _check_form(where: str, isa: IsaTable, instr: Instr) -> None:
         raise SpecError(f"{where}: isa.toml has no ctype for {', '.join(unknown)}")
     if not instr.imms or not set(instr.try_imm) <= set(instr.imms):
         raise SpecError(f"{where}: try_imm and imm: want immediates between {instr.imm}, first to last")
-    if ("{to}" in instr.text) != instr.store:
-        raise SpecError(f"{where}: the hole {{to}} is what a store has, and all that has it")
-    try:
-        instr.render([o.name for o in instr.operands], instr.imms[0], "to")
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise SpecError(f"{where}: C text {instr.text!r} does not fill: {error!r}") from None
+    for text in instr.texts:
+        if ("{to}" in text) != instr.store:
+            raise SpecError(f"{where}: the hole {{to}} is what a store has, and all that has it")
+        try:
+            replace(instr, text=text).render([o.name for o in instr.operands], instr.imms[0], "to")
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            raise SpecError(f"{where}: C text {text!r} does not fill: {error!r}") from None
 
 
 def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str, int, int] | None:

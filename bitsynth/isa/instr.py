@@ -45,6 +45,7 @@ class Instr:
     It compiles to one of `mnemonics`. `feature` names the feature set that has it, "" the base; it counts as
     `instructions` of the machine's. `floats` are the operands that hold float32 numbers; with `any_nan`, its lanes that
     are not a number have any sign and payload, whatever the meaning says.
+    `clang` is the C text for Clang, "" if that is `text`.
     """
 
     isa: str
@@ -67,6 +68,7 @@ class Instr:
     instructions: int = 1
     floats: tuple[str, ...] = ()
     any_nan: bool = False
+    clang: str = ""
 
     @property
     def _parameters(self) -> list[str]:
@@ -102,6 +104,11 @@ class Instr:
         return not self.reads_memory and not self.store
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The C texts that emitted files contain: one, or one for other compilers and one for Clang."""
+        return (self.text, self.clang) if self.clang else (self.text,)
+
+    @property
     def imms(self) -> range:
         """Every legal immediate; (0,) alone if the instruction takes none."""
         return range(self.imm[1], self.imm[2] + 1) if self.imm else range(1)
@@ -130,6 +137,7 @@ class Instr:
         parts += [f"{k}={v}" for k, v in sorted(self.names.items())]
         parts += [f"floats: {', '.join(self.floats)}"] if self.floats else []
         parts += ["any_nan"] if self.any_nan else []
+        parts += [f"clang: {self.clang}"] if self.clang else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def __call__(self, domain: Domain, args: Sequence[Sequence[Any]], imm: int = 0) -> list[Any]:

@@ -25,7 +25,7 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `mnemonic` is the machine instruction of its C, as disassemblers spell it: one for all forms, or a list with one for
     each form. " | " separates alternatives of compilers. `floats` are the operands that are float32 numbers; with
-    `any_nan`, a NaN in the result may have any sign and payload.
+    `any_nan`, a NaN in the result may have any sign and payload. `clang` is the C text for Clang, if it needs another.
     """
 
     doc: str
@@ -46,6 +46,7 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instructions: int = 1
     floats: list[str] = []
     any_nan: bool = False
+    clang: str = ""
 
 
 class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,15 +139,9 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HalvesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The C that makes a register of its `low` half and a general-purpose register, the `high` one.
-
-    There are two, each of which its compiler makes one instruction of. `hold` keeps the place of the load of the high
-    one in the text.
-    """
+    """Loads of registers in halves: `hold` keeps the place of the load of a high half in the text."""
 
     hold: str
-    join: str
-    clang: str
 
 
 class PrefetchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,8 +32,9 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Constant, Step, to_json
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
+from bitsynth.kernel.in_order.halves import half_loads
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
-from bitsynth.kernel.straight_line import constant_load
+from bitsynth.kernel.straight_line import constant_load, sign_shift
 from bitsynth.spec.matmul import MatmulSpec
 
 ORDERS = ("rows", "steps")
@@ -273,15 +274,28 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def forms(self) -> list[str]:
-        """The instruction forms that the kernel's C contains, sorted."""
+        """The instruction forms that the kernel's C may contain, whatever the encoding, sorted."""
         isa, memory, build = load(self.isa), self.memory, self.build
         moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
-        row_terms = {memory.add_tile, memory.broadcast_tile} if self.has_row_terms else set()
+        row_terms = {memory.add_tile, memory.broadcast_tile} if self.has_row_terms or not self.swapped else set()
+        halves = half_loads(isa, self.order) if self.order not in ORDERS else None
+        chosen = {halves.load, halves.join} if halves else set[str]()
+        chosen |= {sign_shift(isa).name} if self.shifts else set()
         programs = {s.op for p in self.every_pass for program in p.programs for s in program}
         building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
         constants = (*self.constants, *(build.constants if build else ()))
         loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
-        return sorted(moving | row_terms | programs | building | loads)
+        return sorted(moving | row_terms | chosen | programs | building | loads)
+
+    @property
+    def doublings(self) -> tuple[int, ...]:
+        """How often C doubles the kernel's products in some encodings, such as bipolar activations."""
+        return () if self.swapped else (1,)
+
+    @property
+    def shifts(self) -> bool:
+        """Whether C halves the kernel's results in some encodings: of weights of scale 1, from products of scale 2."""
+        return not self.swapped and self.core.wgt.scale == 2
 
     @property
     def has_row_terms(self) -> bool:

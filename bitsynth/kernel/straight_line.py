@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
+
 from bitsynth.errors import SpecError
+from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
@@ -31,6 +35,19 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
             if instr.is_load and instr.out == instr.operands[0].type == wanted and instr(domain, [lanes]) == lanes:
                 return instr
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
+
+
+@lru_cache
+def sign_shift(isa: Isa) -> Instr:
+    """Return the form that shifts the signed lanes of an int32 tile right by its immediate; SpecError without one."""
+    kind = VecType("s", isa.tile.bits, isa.tile.lanes)
+    lanes = [np.array([0x8000_0003, 0xFFFF_FFFF, 0x7FFF_FFFF, 5], np.uint64)] * kind.lanes
+    halves = np.array([0xC000_0001, 0xFFFF_FFFF, 0x3FFF_FFFF, 2], np.uint64)
+    for instr in isa.full_forms:
+        unary = instr.imm is not None and [instr.out, *(o.type for o in instr.operands)] == [kind, kind]
+        if unary and 1 in instr.imms and all((x == halves).all() for x in instr(ConcreteDomain(), [lanes], 1)):
+            return instr
+    raise SpecError(f"{isa.name} has no instruction that shifts {kind} right and copies the sign")
 
 
 class Instructions(Protocol):

@@ -200,7 +200,7 @@ def pass_summary(
         held.append(sums.after(loop.loops[n].trip_count, start))
     if loop.carries:
         return PassSummary(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
-    return PassSummary(tuple(held), taken=_flushed(isa, kernel, loop, held[-1], new_trace))
+    return PassSummary(tuple(held), taken=flushed(isa, kernel, loop, held[-1], new_trace))
 
 
 def loop_summary(
@@ -256,9 +256,7 @@ def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace
     return trace
 
 
-def _flushed(
-    isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory
-) -> tuple[LinearForm, ...]:
+def flushed(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> tuple[LinearForm, ...]:
     """Return what a flush adds to each tile column, as forms of sums in innermost lanes."""
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     tile = isa.tile

@@ -40,7 +40,8 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.isa.value import Role, Value
+from bitsynth.isa.value import HALVES, Role, Value
+from bitsynth.kernel.in_order.halves import HalfLoads, half_loads
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
@@ -48,6 +49,7 @@ from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,
     LoopSummary,
+    PassSummary,
     TraceFactory,
     any_value,
     compose,
@@ -62,9 +64,13 @@ _MAX_BYTE = 255
 
 @dataclass(frozen=True)
 class Checked:
-    """The lemmas that were shown, in order; each rests on those before it."""
+    """The lemmas that were shown, in order; each rests on those before it.
+
+    `passes` are the summaries of passes, for each program of rows (`Kernel.alone`).
+    """
 
     lemmas: tuple[str, ...]
+    passes: tuple[tuple[PassSummary, ...], ...]
 
 
 def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
@@ -73,14 +79,16 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     A scalar pass is checked as a kernel of its own.
     """
     check_shape(load(kernel.isa), kernel)
-    lemmas, *of_scalar_pass = (_lemmas(each, new_trace) for each in kernel.alone)
+    summaries = [list[PassSummary]() for _ in kernel.alone]
+    shown = [_lemmas(each, new_trace, passes) for each, passes in zip(kernel.alone, summaries, strict=True)]
+    lemmas, *of_scalar_pass = shown
     lemmas += [f"last row: {lemma}" for each in of_scalar_pass for lemma in each if lemma not in lemmas]
     check_used(load(kernel.isa), kernel)
-    return Checked(tuple(lemmas))
+    return Checked(tuple(lemmas), tuple(map(tuple, summaries)))
 
 
-def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
-    """Return the lemmas of a kernel all of whose rows have the same program."""
+def _lemmas(kernel: Kernel, new_trace: TraceFactory, summaries: list[PassSummary]) -> list[str]:
+    """Return the lemmas of a kernel all of whose rows have the same program; `summaries` gets those of its passes."""
     isa = load(kernel.isa)
     require_tested(isa[op] for op in kernel.forms)
     lemmas = [_check_memory(isa, kernel, new_trace)]
@@ -96,6 +104,7 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
         sums, shares = separate_rows(kernel, added, index)
         increments.append(shares)
         summary = pass_summary(isa, kernel, loop, sums, carried, new_trace)
+        summaries.append(summary)
         lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]
         lemmas.append(_end_lemma(where, loop))
         carried = summary.carried
@@ -117,6 +126,8 @@ def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
     moves.check_load(m.load_tile, tile, list(range(tile.lanes)))
     moves.check_load(m.broadcast_tile, tile, [0] * tile.lanes)
     moves.check_store(m.store_tile, tile)
+    for halves in filter(None, (half_loads(isa, cpu) for cpu in isa.table.in_order)):
+        moves.check_halves(halves)
     x, y = (Register(tile, tuple(any_value((side, k), tile) for k in range(tile.lanes))) for side in "xy")
     added = [add_forms(a, b) for a, b in zip(x.lanes, y.lanes, strict=True)]
     if isa[m.add_tile].store or moves.result(m.add_tile, tile, x, y) != added:
@@ -151,6 +162,16 @@ class _Moves:
             raise Refuted(f"{op} is not a plain load")
         if self.result(op, kind, memory) != [memory.lanes[k] for k in source]:
             raise Refuted(f"{op} does not load lanes {source[:8]}...")
+
+    def check_halves(self, halves: HalfLoads) -> None:
+        """Raise Refuted unless a half is loaded as it lies in memory, and a low and a high half are joined in order."""
+        word = self.isa.word
+        half = VecType(word.sign, word.bits, word.lanes // 2)
+        self.check_load(halves.load, half, list(range(half.lanes)))
+        low, high = (tuple(any_value((part, k), half) for k in range(half.lanes)) for part in HALVES)
+        general = VecType("x", half.bits, half.lanes)
+        if self.result(halves.join, word, Register(half, low), Register(general, high)) != [*low, *high]:
+            raise Refuted(f"{halves.join} does not join the halves of a register in order")
 
     def check_store(self, op: str, kind: VecType) -> None:
         """Raise Refuted unless `op` stores the lanes of its operand in order."""

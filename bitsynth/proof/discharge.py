@@ -19,7 +19,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, Payload, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
-from bitsynth.proof.obligations import Lane, LaneShapes, Obligation, believed
+from bitsynth.proof.obligations import Lane, LaneShapes, Obligation, Quotient, believed
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 
@@ -36,6 +36,9 @@ def discharge(isa: Isa, obligations: Iterable[Obligation], budget: Budget) -> in
 
 
 def _prove(isa: Isa, obligation: Obligation, budget: Budget) -> None:
+    if isinstance(obligation, Quotient):
+        _prove_quotient(isa, obligation, budget)
+        return
     instr = isa[obligation.op]
     given = _Given(obligation.operands)
     beliefs = _believed(isa, obligation)
@@ -50,6 +53,18 @@ def _prove(isa: Isa, obligation: Obligation, budget: Budget) -> None:
         model = budget.check(obligation.statement, [*given.ranges, got != term])
         if model is not None:
             raise Refuted(f"{obligation.statement}: lane {n} is not what the linear domain says: {model.values}")
+
+
+def _prove_quotient(isa: Isa, obligation: Quotient, budget: Budget) -> None:
+    """Prove that each lane is the quotient of the operand's signed lane by a power of two, rounded down."""
+    instr = isa[obligation.op]
+    (operand,) = instr.operands
+    lanes = [z3.BitVec(f"x{n}", operand.type.bits) for n in range(operand.type.lanes)]
+    for n, (got, lane) in enumerate(zip(instr(SymbolicDomain(), [lanes], obligation.imm), lanes, strict=True)):
+        # z3's >> copies the sign.
+        model = budget.check(obligation.statement, [got != lane >> obligation.imm])
+        if model is not None:
+            raise Refuted(f"{obligation.statement}: lane {n} is another number: {model.values}")
 
 
 def _believed(isa: Isa, obligation: Obligation) -> list[Payload]:

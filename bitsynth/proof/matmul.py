@@ -14,9 +14,11 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.tested import require_tested
 from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import checker
+from bitsynth.proof.multiples import encoding_obligations
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 from bitsynth.proof.orders import check_order
 from bitsynth.proof.proved import Lemmas, ProofRules
@@ -43,6 +45,7 @@ class MatmulRules(ProofRules[Kernel]):
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
         if _as_checked(artifact) == _as_checked(base):
             check_shape(load(artifact.isa), artifact)
+            require_tested(load(artifact.isa)[op] for op in artifact.forms)
             check_order(artifact)
             return proved
         lemmas, wanted = self.examine(artifact, thorough=False)
@@ -80,4 +83,4 @@ def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
     """Return the checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
     obligations: set[Obligation] = set()
     checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
-    return checked.lemmas, frozenset(obligations)
+    return checked.lemmas, frozenset(obligations | encoding_obligations(kernel, checked.passes))

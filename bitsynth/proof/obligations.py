@@ -61,6 +61,17 @@ class Obligation:
         return f"instruction: {self.op} #{self.imm} on {shapes} [{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
 
 
+class Quotient(Obligation):
+    """An instruction lemma that needs no linear forms: of any signed lanes, the quotients by 2^imm, rounded down."""
+
+    @property
+    def statement(self) -> str:
+        """The obligation in one line, with a fingerprint of it all."""
+        text = f"quotient by {self.op} #{self.imm} {self.meaning}"
+        fingerprint = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"instruction: {self.op} #{self.imm} on any signed lanes is a quotient [{fingerprint}]"
+
+
 def _summary(lanes: tuple[Lane, ...]) -> str:
     distinct = sorted({(x.kind, x.low, x.high) for x in lanes})
     kind, low, high = distinct[0]
@@ -136,6 +147,8 @@ def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
 
     Beliefs are compared as terms. If the terms are equal, what holds for all wider operands holds for these.
     """
+    if isinstance(obligation, Quotient) or isinstance(wider, Quotient):
+        return obligation == wider
     if (obligation.op, obligation.imm, obligation.meaning) != (wider.op, wider.imm, wider.meaning):
         return False
     width = isa[obligation.op].out.bits

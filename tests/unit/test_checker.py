@@ -11,7 +11,9 @@ from support.solved_kernels import REPRESENTATIVE, kernel, name
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
+from bitsynth.kernel.in_order.halves import half_loads
 from bitsynth.kernel.inputs import Build, Table
+from bitsynth.kernel.straight_line import sign_shift
 from bitsynth.proof import checker, matmul
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store.matmul import MATMUL
@@ -86,6 +88,10 @@ def test_a_recorder_changes_nothing(config):
     build = found.build.steps if found.build else ()
     moves = {getattr(found.memory, field) for field in found.memory.__struct_fields__}
     moves |= {found.build.load, found.build.store} if found.build else set()
+    isa = load.load(found.isa)
+    halves = [half_loads(isa, cpu) for cpu in isa.table.in_order]
+    moves |= {form for x in halves if x for form in (x.load, x.join)}
+    moves |= {sign_shift(isa).name} if found.shifts else set()
     assert {u.op for u in obligations} == {s.op for program in (*programs, build) for s in program} | moves
 
 

@@ -254,7 +254,7 @@ def test_what_it_joins_again_is_not_ahead():
 
 
 def test_multiples_and_flush_periods_have_it_too():
-    doubled = proved_multiple(CACHED.on("a53").entry.kernel, 1)
+    doubled = proved_multiple(CACHED.on("a53").proved_entry.proved, 1)
     assert len(doubled.scalar_pass.flush) > len(KERNEL.scalar_pass.flush)
     assert CACHED.with_flushes(7).entry.kernel.scalar_pass.step.trip_count == 7
 

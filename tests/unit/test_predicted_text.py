@@ -19,7 +19,6 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.describe import step_title
 from bitsynth.kernel.in_order import pipelining
-from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 
@@ -129,7 +128,7 @@ def pipelined_name(isa, step):
         return "WORD"
     if step.dst.part.in_general and not step.args:
         return "memcpy"
-    return "JOINED" if inserts(isa, step) else c_name(isa, step.op)
+    return c_name(isa, step.op)
 
 
 @pytest.mark.parametrize("config", [config for config in REPRESENTATIVE if config[0] == "neon"], ids=name)

@@ -82,6 +82,12 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
         return sorted({s.op for s in (*self.steps, *in_loop)} | {*self.loads, self.store})
 
     @property
+    def written_forms(self) -> set[str]:
+        """The instruction forms that its C contains: those used, and loads of constants."""
+        isa = load(self.isa)
+        return {*self.forms, *(constant_load(isa, VecType.parse(c.type)).name for c in self.constants)}
+
+    @property
     def by_elements(self) -> tuple[Step, ...]:
         """The steps, ordered by the last register of the first input that each depends on."""
         last = {name: n for n, name in enumerate(names(self, self.spec.inputs[0])[0])}

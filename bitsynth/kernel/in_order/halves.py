@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,7 +29,9 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import HALVES, WORDS, Part, Value
-from bitsynth.kernel.program import Loop
+
+if TYPE_CHECKING:
+    from bitsynth.kernel.program import Loop
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class HalfLoads:
 
     Attributes:
         load: Loads half a register.
-        join: Makes a register of two halves. In C it has a text of its own.
+        join: Makes a register of its low half and of the high one, which is in a general-purpose register.
         takes: By form that moves a half into a general-purpose register: which of WORDS that is.
     """
 
@@ -59,7 +62,8 @@ def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
     domain = LinearDomain(1)
     kind = VecType("u", isa.word.bits, half)
     loads = (i for i in isa.instrs.values() if i.is_load and i.out == i.operands[0].type == kind)
-    joins = (i for i in isa.full_forms if i.out == isa.word and [o.type for o in i.operands] == [kind, kind])
+    general = VecType("x", isa.word.bits, half)
+    joins = (i for i in isa.full_forms if i.out == isa.word and [o.type for o in i.operands] == [kind, general])
     load = next((i for i in loads if i(domain, [lanes[:half]]) == lanes[:half]), None)
     join = next((i for i in joins if not i.imm and i(domain, [lanes[:half], lanes[half:]]) == lanes), None)
     return HalfLoads(load.name, join.name, dict(_takes(isa))) if load and join else None
@@ -124,12 +128,6 @@ def _words(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[Value, Value]:
     loads = {s.dst: words_of(isa, s.op) for s in flat.steps if not s.args and s.dst.is_input}
     moved = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
     return {dst: register.of_part(word) for dst, register, word in moved if word in loads.get(register, ())}
-
-
-def inserts(isa: Isa, step: Step) -> bool:
-    """Return whether an instruction inserts a general-purpose register as the high half of a vector register."""
-    form = isa[step.op]
-    return is_join(step) or (form.operands[-1].type.in_general and form.out.total_bits == isa.table.vector_bits)
 
 
 def is_join(step: Step) -> bool:

@@ -30,7 +30,7 @@ def check(program: ElementwiseProgram, columns: int = LOADED) -> int:
     if program.iteration and program.last:
         return min(check(program.iteration, columns), check(program.last, columns))
     isa = load(program.isa)
-    require_tested(isa[op] for op in program.forms)
+    require_tested(isa[op] for op in program.written_forms)
     chosen = samples(program.spec, columns)
     # No two channels have the same elements in all columns, so that mixed-up channels are seen too.
     variants = np.random.default_rng(0).integers(0, VARIANTS, (program.unit, columns))
