@@ -11,6 +11,9 @@ from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.operators.site import Site, elementwise_operator, for_integers
 from bitsynth.graph.types import Integers, Tensor, compress
 
+_MAX_STEPS = 1 << 30
+"""Steps by which a constant may move a zero point."""
+
 
 def _add(site: Site, a: Quantity, b: Quantity) -> Quantity:
     return a + b
@@ -43,6 +46,68 @@ def _sum_grid(sign: int) -> Any:
         return Integers.between(a.low + low, a.high + high, a.scale, 0.0, 2 if a.step == b.step == 2 else 1)
 
     return for_integers(rule)
+
+
+def _whole_steps(site: Site, kind: Integers, constant: int) -> Tensor | None:
+    """Return a constant input as a whole number of steps of the integers of another; None if it is not one number."""
+    other, value = site.inputs[constant].type, site.given[constant]
+    if site.reference != "exact" or value is None or not kind.is_centred or not kind.has_one_grid:
+        return None
+    number = (value - other.zero) * other.scale if isinstance(other, Integers) else value
+    steps = interval(compress(np.asarray(number))) / interval(kind.scale)
+    is_whole = steps.is_point and steps.low.size == 1 and steps.low == np.rint(steps.low)
+    return steps.low.reshape(()) if is_whole and abs(steps.low) < _MAX_STEPS else None
+
+
+def _moved_grid(site: Site) -> Integers | None:
+    """Return the type of integers plus, or minus, a constant: the zero point moves by a whole number of steps.
+
+    Given integers 0 .. 3 of scale 0.25, less 0.5. Result: the same integers, whose zero point is 2.
+    """
+    kind = site.inputs[0].type
+    steps = _whole_steps(site, kind, 1) if isinstance(kind, Integers) else None
+    if steps is None or not isinstance(kind, Integers):
+        return None
+    distance = steps if site.node.op == "sub" else -steps
+    return Integers(kind.low, kind.high, kind.scale, kind.zero + distance, kind.step)
+
+
+def _mirrored_grid(site: Site) -> Integers | None:
+    """Return the type of a constant minus integers: these are mirrored within their limits, and keep their bits.
+
+    Given integers 0 .. 3 of scale 0.25, subtracted from 1. Result: integers 3 .. 0, whose zero point is -1.
+    """
+    kind = site.inputs[1].type
+    steps = _whole_steps(site, kind, 0) if isinstance(kind, Integers) else None
+    if steps is None or not isinstance(kind, Integers):
+        return None
+    ends = kind.least + kind.most
+    return Integers(ends - kind.high, ends - kind.low, kind.scale, ends - kind.zero - steps, kind.step)
+
+
+def _add_grid(site: Site) -> Integers | None:
+    """Return the type of sums: of integers on one grid, or of integers plus a constant."""
+    return _sum_grid(1)(site) or _moved_grid(site)
+
+
+def _subtract_grid(site: Site) -> Integers | None:
+    """Return the type of differences: of integers on one grid, or of integers and a constant."""
+    return _sum_grid(-1)(site) or _moved_grid(site) or _mirrored_grid(site)
+
+
+def _add_integers(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """Add integers; where a constant moves their zero point alone, they stay."""
+    return a + b if _sum_grid(1)(site) else _keep_integers(site, a, b)
+
+
+def _subtract_integers(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """Subtract integers; where a constant moves their zero point alone, they stay, or are mirrored."""
+    if _sum_grid(-1)(site):
+        return a - b
+    if _moved_grid(site):
+        return _keep_integers(site, a, b)
+    kind = site.inputs[1].integers
+    return np.broadcast_to(kind.least + kind.most - b, site.outputs[0].shape)
 
 
 def _plain_product_grid(kinds: list[Integers]) -> Integers | None:
@@ -222,8 +287,8 @@ def _same_grid(kinds: list[Integers]) -> Integers | None:
 
 
 ROWS = (
-    elementwise_operator("add", _add, monotone=True, grid=_sum_grid(1)),
-    elementwise_operator("sub", _subtract, monotone=True, grid=_sum_grid(-1)),
+    elementwise_operator("add", _add, monotone=True, grid=_add_grid, on_integers=_add_integers),
+    elementwise_operator("sub", _subtract, monotone=True, grid=_subtract_grid, on_integers=_subtract_integers),
     elementwise_operator("mul", _multiply, monotone=True, grid=_multiply_grid, on_integers=_multiply_integers),
     elementwise_operator("div", _divide, monotone=True, grid=_rescaled_grid, on_integers=_keep_integers),
     elementwise_operator(
