@@ -13,7 +13,15 @@ from bitsynth.errors import SpecError
 from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
-from bitsynth.quantization.grids import SIGNIFICANT_BITS, QuantizerGrid, activation_grid, shorten, weight_grid
+from bitsynth.quantization.grids import (
+    LEAST_SQUARES,
+    SIGNIFICANT_BITS,
+    QuantizerGrid,
+    RangeRule,
+    activation_grid,
+    shorten,
+    weight_grid,
+)
 from bitsynth.quantization.rounding import learn_rounding
 from bitsynth.quantization.windows import windows_of
 from bitsynth.spec.matmul import MAX_BITS
@@ -46,14 +54,16 @@ class Calibration:
     Args:
         network: The network.
         samples: The inputs.
+        rule: Which numbers of an edge its grid has to hold.
     """
 
     network: FloatModel
     samples: Sequence[Feed]
+    rule: RangeRule = LEAST_SQUARES
     outputs: list[FloatResults] = field(default_factory=list)
     """The float outputs for each sample, as the float network computes them."""
     numbers: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Some numbers of each edge that gets a quantizer."""
+    """Some numbers of each edge that gets a quantizer: drawn at random, then the ends of each sample."""
     moments: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Second moments (depth, depth) of the inputs of each product of one group."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -70,6 +80,7 @@ class Calibration:
         results = [p.output for p in network.products]
         run = FloatRunner(network.model, [*network.float_outputs, *computed, *results])
         kept: dict[str, list[NDArray[np.float32]]] = {e: [] for e in edges}
+        ends: dict[str, list[np.float32]] = {e: [] for e in edges}
         share = max(1, _KEPT_NUMBERS // len(self.samples))
         row_share = max(8, _ROWS // len(self.samples))
         self.moments = {p.name: np.zeros((_depth(p, network),) * 2) for p in products}
@@ -88,19 +99,21 @@ class Calibration:
                     )
             for edge in edges:
                 flat = np.asarray(values[edge], np.float32).reshape(-1)
-                ends = [flat.min(), flat.max()]
-                kept[edge].append(np.append(rng.choice(flat, min(share, flat.size), replace=False), ends))
+                kept[edge].append(rng.choice(flat, min(share, flat.size), replace=False))
+                ends[edge] += [flat.min(), flat.max()]
             for product in products:
                 rows = _rows(product, network, np.asarray(values[product.edge], np.float32))
                 some = rows[rng.integers(0, len(rows), row_share)] if len(rows) > row_share else rows
                 self.moments[product.name] += some.T @ some
-        self.numbers = {edge: np.concatenate(parts) for edge, parts in kept.items()}
+        self.numbers = {edge: np.concatenate([*parts, np.array(ends[edge])]) for edge, parts in kept.items()}
 
     def grid(self, edge: str, bits: int) -> QuantizerGrid:
         """Return the grid of an edge's quantizer; it is found once."""
         if (edge, bits) not in self._grids:
             is_long = bits > _FEW_BITS and edge in self.network.computed_edges
-            self._grids[edge, bits] = activation_grid(self.numbers[edge], bits, 1 if is_long else _SIGNIFICANT_BITS)
+            numbers = self.numbers[edge]
+            drawn = numbers[: -2 * len(self.samples)] if self.rule.is_inner else numbers
+            self._grids[edge, bits] = activation_grid(drawn, bits, 1 if is_long else _SIGNIFICANT_BITS, self.rule)
         return self._grids[edge, bits]
 
     def _shorten(self, product: WeightedProduct) -> Callable[[NDArray[Any]], NDArray[np.float32]]:

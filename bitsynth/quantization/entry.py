@@ -26,6 +26,7 @@ from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.error_bound import bound_error
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
+from bitsynth.quantization.grids import range_rule
 from bitsynth.quantization.integer_program import require_scipy
 from bitsynth.quantization.quantized_model import FILE_FORMATS
 from bitsynth.quantization.report import (
@@ -83,6 +84,7 @@ def quantize(
     threads: int = 1,
     act_bits: Sequence[int] = (2, 3, 4, 8),
     w_bits: Sequence[int] = (2, 3, 4, 8),
+    ranges: str = "auto",
     front: bool = False,
     file_format: str = "qonnx",
     batch: int | None = None,
@@ -109,6 +111,9 @@ def quantize(
         threads: Threads that the network will run on.
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
+        ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
+            least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
+            "auto" is "mse".
         file_format: "qonnx"; "qcdq", which has no 1-bit weights; or "qdq", whose activations have 8 bits.
         front: Whether the front of loss and cycles is searched too; of bytes, if these are minimized, or if the loss is
             minimized and cycles have no bound.
@@ -122,6 +127,7 @@ def quantize(
         ToolError: A package is missing: `pip install 'bitsynth[quantize]'`.
     """
     acts, wgts = _widths("activations", act_bits, 2), _widths("weights", w_bits, 1)
+    rule = range_rule(ranges)
     goal = goal_of(loss=loss, cycles=cycles, bytes=bytes, minimize=minimize)
     written_as = next((known for known in FILE_FORMATS if known == file_format), None)
     if written_as is None:
@@ -144,10 +150,15 @@ def quantize(
         raise SpecError("the network has no output in floats, by which the loss could be measured")
     require_scipy()
     samples = _samples(network, data)
-    calibration = Calibration(network, samples)
+    calibration = Calibration(network, samples, rule)
     calibration.collect(progress)
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
-    parts = {"model": network.model.SerializeToString(deterministic=True), "target": target, "widths": (acts, wgts)}
+    parts = {
+        "model": network.model.SerializeToString(deterministic=True),
+        "target": target,
+        "widths": (acts, wgts),
+        "ranges": rule,
+    }
     data_parts = {f"{k} {name}": array for k, sample in enumerate(samples) for name, array in sample.items()}
     state = restored(state_path({**parts, "labels": classes, **data_parts}, target.isa))
     search = Search(calibration, target, acts, wgts, classes, progress, state)

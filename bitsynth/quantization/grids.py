@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,65 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.errors import SpecError
+
 _NO_RANGE = 1e-30
 """A range below this is taken for 0: its scale would be no normal float32."""
 SIGNIFICANT_BITS = 6
 """The most significant bits of a scale. With few of them the products of scales, which accumulators are multiplied by,
 are short numbers, and float32 formulas of epilogues are exact where long ones would be a rounding off."""
+_NO_CUT = 1e-5
+"""What an end may be off beyond half a step, relative to the range: float32 rounding."""
 _FRACTIONS = np.append(np.linspace(0.15, 1.02, 59), 1 + np.ldexp(1.0, -np.arange(1, SIGNIFICANT_BITS)))
 """Shares of the largest number that are tried as the end of the range. A scale that is rounded down to few bits no
 longer holds the largest number; the last shares are those at which it is rounded up."""
+
+
+_PERCENTILE = 99.9
+"""The percentile of the rule `percentile` without a number."""
+
+
+@dataclass(frozen=True)
+class RangeRule:
+    """Which numbers of an edge its grid has to hold.
+
+    Args:
+        percentile: The numbers up to this percentile, and down to 100 less it, are off by at most half a step. None if
+            the grid may cut off numbers wherever the mean squared error of all becomes less.
+    """
+
+    percentile: float | None = None
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the greatest numbers of all do not count: then numbers have to be drawn at random."""
+        return self.percentile is not None and self.percentile < 100
+
+    def ends(self, values: NDArray[np.float32]) -> tuple[float, float]:
+        """Return the least and the greatest number that count, with 0 in between; not 0 and 0 if a number is not 0."""
+        least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
+        if self.percentile is None or not self.is_inner:
+            return least, most
+        low, high = (float(x) for x in np.percentile(values, (100 - self.percentile, self.percentile)))
+        low, high = min(0.0, low), max(0.0, high)
+        return (least, most) if high - low < _NO_RANGE else (low, high)
+
+
+LEAST_SQUARES = RangeRule()
+MIN_MAX = RangeRule(100.0)
+
+
+def range_rule(text: str) -> RangeRule:
+    """Return the rule of a name: auto or mse, minmax, percentile or percentile=P; SpecError for others."""
+    rules = {"auto": LEAST_SQUARES, "mse": LEAST_SQUARES, "minmax": MIN_MAX, "percentile": RangeRule(_PERCENTILE)}
+    match = re.fullmatch(r"percentile=(\d{2,3}(?:\.\d{1,9})?)", text, re.ASCII)
+    if match and 50 < float(match[1]) <= 100:
+        return RangeRule(float(match[1]))
+    if text not in rules:
+        raise SpecError(
+            f"ranges are auto, minmax, mse, percentile or percentile=P with P above 50 and at most 100, not {text!r}"
+        )
+    return rules[text]
 
 
 @dataclass(frozen=True)
@@ -63,19 +115,23 @@ def shorten(scale: Any, significant: Any = SIGNIFICANT_BITS) -> NDArray[np.float
     return short
 
 
-def activation_grid(values: NDArray[np.float32], bits: int, significant: int = SIGNIFICANT_BITS) -> QuantizerGrid:
+def activation_grid(
+    values: NDArray[np.float32], bits: int, significant: int = SIGNIFICANT_BITS, rule: RangeRule = LEAST_SQUARES
+) -> QuantizerGrid:
     """Return the grid of activations with the least mean squared error of numbers that were seen.
 
     Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0. With 3 bits or more it is even:
     then the middle between two codes is rounded to the same, whether the zero point is added before or after. The scale
-    has `significant` bits.
+    has `significant` bits. A rule that holds numbers leaves the grids on which none of them is off by more than half a
+    step, or the nearest to that.
     """
-    least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    least, most = rule.ends(values)
     if most - least < _NO_RANGE:
         return QuantizerGrid(bits, np.ones((), np.float32))
     highest = (1 << bits) - 1
     grids: dict[tuple[float, int], QuantizerGrid] = {}
-    for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.25, 9):
+    low_shares = [1.0] if least == 0 else [*np.linspace(0.25, 1.25, 9), *([] if rule.percentile is None else [1.6])]
+    for low_share in low_shares:
         low, high = least * low_share, most * _FRACTIONS
         for scale in np.unique(shorten((high - low)[high > low] / highest, significant)):
             zero = min(float(-low / scale), float(highest)) if scale > 0 else 0.0
@@ -84,9 +140,13 @@ def activation_grid(values: NDArray[np.float32], bits: int, significant: int = S
             else:
                 zeros = {2 * math.floor(zero / 2), min(2 * math.ceil(zero / 2), highest - 1)}
             grids |= {(float(scale), code): QuantizerGrid(bits, scale, code) for code in zeros}
+    counted = values if rule.percentile is None else values.clip(least, most)
+    ends, most_cut = np.array([least, most], np.float32), _NO_CUT * (most - least)
 
-    def lost(grid: QuantizerGrid) -> float:
-        return float(np.square(values - grid.quantized(values), dtype=np.float64).mean())
+    def lost(grid: QuantizerGrid) -> tuple[float, float]:
+        cut = 0.0 if rule.percentile is None else float(np.abs(ends - grid.quantized(ends)).max() - grid.scale / 2)
+        error = float(np.square(counted - grid.quantized(counted), dtype=np.float64).mean())
+        return (cut if cut > most_cut else 0.0), error
 
     return min((grid for grid in grids.values() if grid.scale > 0), key=lost)
 

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitsynth.quantization.grids import activation_grid, shorten, weight_grid
+from bitsynth.errors import SpecError
+from bitsynth.quantization.grids import (
+    LEAST_SQUARES,
+    MIN_MAX,
+    RangeRule,
+    activation_grid,
+    range_rule,
+    shorten,
+    weight_grid,
+)
 
 
 @pytest.fixture
@@ -60,3 +69,42 @@ def test_scales_have_as_many_significant_bits_as_asked(significant, rng):
     )
     for grid in grids:
         assert (np.frexp(grid.scale)[0] * 2**significant % 1 == 0).all()
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 8), st.integers(1, 6), st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=50))
+def test_min_max_is_off_by_half_a_step_at_most(bits, significant, numbers):
+    """Of numbers with a sign the zero point, which is even, may shift the range by another half a step."""
+    values = np.array(numbers, np.float32)
+    grid = activation_grid(values, bits, significant, MIN_MAX)
+    off = np.abs(values - grid.quantized(values)).max()
+    assert off <= grid.scale * (0.5001 if (values >= 0).all() else 1.0001)
+
+
+def test_a_percentile_leaves_outliers_out(rng):
+    values = np.append(np.abs(rng.normal(size=9999)), 1000).astype(np.float32)
+    ends = {p: activation_grid(values, 8, 6, RangeRule(p)).scale * 255 for p in (99.0, 99.9, 100.0)}
+    assert 2 < ends[99.0] < ends[99.9] < 5
+    assert ends[100.0] > 900
+    assert activation_grid(np.append(np.zeros(9999), 7).astype(np.float32), 8, 6, RangeRule(99.0)).scale > 0.02
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("auto", LEAST_SQUARES),
+        ("mse", LEAST_SQUARES),
+        ("minmax", MIN_MAX),
+        ("percentile", RangeRule(99.9)),
+        ("percentile=99.99", RangeRule(99.99)),
+        ("percentile=100", MIN_MAX),
+    ],
+)
+def test_rules_of_ranges_have_names(text, rule):
+    assert range_rule(text) == rule
+
+
+@pytest.mark.parametrize("text", ["", "max", "percentile=50", "percentile=101", "percentile=1e2", "percentile="])
+def test_other_names_of_ranges_are_refused(text):
+    with pytest.raises(SpecError, match="ranges are auto"):
+        range_rule(text)

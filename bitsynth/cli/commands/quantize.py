@@ -76,6 +76,15 @@ ActWidths = Annotated[
 WeightWidths = Annotated[
     str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights to choose from, such as 1-8 or 4,8.")
 ]
+Ranges = Annotated[
+    str,
+    typer.Option(
+        "--ranges",
+        metavar="RULE",
+        help="Numbers of activations that codes hold: mse (the least mean squared error, also auto); minmax (all that "
+        "were seen); percentile (99.9), or percentile=P.",
+    ),
+]
 Minimize = Annotated[
     str,
     typer.Option(
@@ -117,6 +126,7 @@ def quantize(
     threads: Threads = 1,
     act_bits: ActWidths = "2,3,4,8",
     w_bits: WeightWidths = "2,3,4,8",
+    ranges: Ranges = "auto",
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,
@@ -165,6 +175,7 @@ def quantize(
             threads=threads,
             act_bits=widths[0],
             w_bits=widths[1],
+            ranges=ranges,
             batch=batch,
             shapes=parse_shapes(shape),
             fixed=parse_fixed(fix),
