@@ -47,6 +47,26 @@ FloatResults = tuple[NDArray[np.float32], ...]
 """The float outputs of a network for one sample, in order."""
 
 
+@dataclass(frozen=True)
+class FloatRows:
+    """Rows of a product's results in the float network, at places drawn from each sample.
+
+    Args:
+        places: The places of each sample.
+        results: The results at these places (rows, channels), sample by sample.
+        added: The operand that a residual addition adds to them; None if there is none.
+    """
+
+    places: list[NDArray[np.int64]]
+    results: list[NDArray[np.float32]]
+    added: list[NDArray[np.float32]] | None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the numbers."""
+        return sum(rows.nbytes for rows in (*self.places, *self.results, *(self.added or ())))
+
+
 @dataclass
 class Calibration:
     """The facts of a float network on calibration inputs.
@@ -68,6 +88,8 @@ class Calibration:
     """Second moments (depth, depth) of the inputs of each product of one group."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the results of products."""
+    float_rows: dict[str, FloatRows] = field(default_factory=dict)
+    """Rows of the results of products that reconstructions keep, as they are the same for all widths."""
     _grids: dict[tuple[str, int], QuantizerGrid] = field(default_factory=dict)
     _weights: dict[tuple[str, int], tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
 

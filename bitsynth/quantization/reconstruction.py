@@ -12,6 +12,7 @@ Result:  the weight 6 and the bias 0, the least squares for 4, 8, 12 of 1, 1, 2;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from bitsynth.network.check.data import Feed
-from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.calibration import Calibration, FloatRows
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
+from bitsynth.quantization.partial_runs import PartialRuns
 from bitsynth.quantization.quantized_model import Corrections, Widths, write_model
 from bitsynth.quantization.rounding import fit_weights
 from bitsynth.quantization.windows import windows_of
@@ -32,11 +33,25 @@ _ROWS = 16_384
 """Rows of a product's inputs and results, over these samples, from which its weights and biases are found."""
 
 
+_MAX_KEPT = 1 << 29
+"""The most bytes of rows of the float network that are kept; other rows are computed for each choice of widths."""
+
+
 def reconstruct(calibration: Calibration, widths: Widths) -> Corrections:
-    """Return weights and biases of all products for a choice of widths."""
-    corrections = Corrections()
-    for product in calibration.network.products:
-        rows = _collect(calibration, product, widths, corrections)
+    """Return weights and biases of all products for a choice of widths.
+
+    Rows of the float network are computed by the first call; runs of the quantized network start at the product.
+    """
+    products, samples = calibration.network.products, calibration.samples[:_SAMPLES]
+    kept = calibration.float_rows
+    if not kept:
+        for name, exact in _float_rows(calibration, products).items():
+            if exact.nbytes + sum(each.nbytes for each in kept.values()) <= _MAX_KEPT:
+                kept[name] = exact
+    corrections, runs = Corrections(), PartialRuns(samples)
+    for product in products:
+        exact = kept.get(product.name) or _float_rows(calibration, [product])[product.name]
+        rows = _collect(calibration, product, write_model(calibration, widths, corrections, runnable=True), exact, runs)
         error = rows.wanted - rows.results
         bias, weights = dict(corrections.bias), dict(corrections.weights)
         bias[product.name] = error.mean(0)
@@ -67,49 +82,67 @@ class _Rows:
     wanted: NDArray[np.float32]
 
 
-def _collect(calibration: Calibration, product: WeightedProduct, widths: Widths, corrections: Corrections) -> _Rows:
-    """Run both networks, and return rows at random places."""
-    network, rng = calibration.network, np.random.default_rng(0)
-    quantized = write_model(calibration, widths, corrections, runnable=True)
+def _float_rows(calibration: Calibration, products: Sequence[WeightedProduct]) -> dict[str, FloatRows]:
+    """Run the float network, and return rows of products at random places, the same in every call."""
+    network, samples = calibration.network, calibration.samples[:_SAMPLES]
+    joined = {p.name: network.residual_after(p.output, through=("Add",)) for p in products}
+    added = {name: node.input[which] for name, pair in joined.items() if pair for node, which in [pair]}
+    draws = {p.name: np.random.default_rng(0) for p in products}
+    share = -(-_ROWS // len(samples))
+    run = FloatRunner(
+        network.model, [*(p.output for p in products), *(e for e in added.values() if e in network.makers)]
+    )
+    rows = {p.name: FloatRows([], [], [] if p.name in added else None) for p in products}
+    for sample in samples:
+        values = {**sample, **run(sample)}
+        for product in products:
+            results, own = _as_rows(product, values[product.output]), rows[product.name]
+            places = draws[product.name].permutation(len(results))[:share]
+            own.places.append(places)
+            own.results.append(results[places])
+            if own.added is not None:
+                operand = np.broadcast_to(values[added[product.name]], values[product.output].shape)
+                own.added.append(_as_rows(product, operand)[places])
+    return rows
+
+
+def _as_rows(product: WeightedProduct, x: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a product's results, or numbers of their shape, as rows (places, channels)."""
+    last = np.moveaxis(x, 1, -1) if product.op == "Conv" else x
+    return np.asarray(last.reshape(-1, last.shape[-1]), np.float32)
+
+
+def _collect(
+    calibration: Calibration, product: WeightedProduct, quantized: Any, exact: FloatRows, runs: PartialRuns
+) -> _Rows:
+    """Run the quantized network from where the last product's run began, and return rows at the places of `exact`."""
+    network = calibration.network
     nodes = {node.name: node for node in quantized.graph.node}
     node = nodes[product.name]
     is_fitted = product.name in calibration.moments and _has_plain_windows(node)
     joined = network.residual_after(product.output, through=("Add",))
-    float_edges, edges = [product.output], [node.output[0]]
-    if joined:
-        float_edges.append(joined[0].input[joined[1]])
-        edges.append(nodes[joined[0].name].input[joined[1]])
-    if is_fitted:
-        edges.append(node.input[0])
-    in_floats, run = FloatRunner(network.model, float_edges), FloatRunner(quantized, edges)
-    samples = calibration.samples[:_SAMPLES]
-    share = -(-_ROWS // len(samples))
+    operand = nodes[joined[0].name].input[joined[1]] if joined else None
+    sign = np.float32(1 if joined is None or joined[0].op_type == "Add" else -1)
+    edges = [node.output[0], *([operand] if operand else []), *([node.input[0]] if is_fitted else [])]
+    runs.advance(quantized, list(quantized.graph.node).index(node))
     inputs, results, wanted = [], [], []
-    for sample in samples:
-        exact, values = _values(in_floats, sample, float_edges), _values(run, sample, edges)
-        goal = exact[0]
-        if joined:
-            goal = goal + (exact[1] - values[1]) * np.float32(1 if joined[0].op_type == "Add" else -1)
-        if product.op == "Conv":
-            goal, values[0] = (np.moveaxis(x, 1, -1) for x in (goal, values[0]))
-        goal, own = (x.reshape(-1, x.shape[-1]) for x in (goal, values[0]))
-        places = rng.permutation(len(goal))[:share]
-        wanted.append(goal[places])
-        results.append(own[places])
+    for k, values in enumerate(runs.run(quantized, edges)):
+        places, goal = exact.places[k], exact.results[k]
+        own = values[node.output[0]]
+        if operand and exact.added is not None:
+            ours = np.broadcast_to(values[operand], own.shape)
+            goal = goal + sign * (exact.added[k] - _as_rows(product, ours)[places])
+        wanted.append(goal)
+        results.append(_as_rows(product, own)[places])
         if is_fitted:
             weights = network.constants[product.weights]
-            x = values[-1]
+            x = np.asarray(values[node.input[0]], np.float32)
             inputs.append(
                 _windows(node, x, weights.shape[2:], places)
                 if product.op == "Conv"
                 else x.reshape(-1, x.shape[-1])[places]
             )
     return _Rows(np.concatenate(inputs) if inputs else None, np.concatenate(results), np.concatenate(wanted))
-
-
-def _values(run: FloatRunner, sample: Feed, edges: list[str]) -> list[NDArray[np.float32]]:
-    values = {**sample, **run(sample)}
-    return [np.asarray(values[name], np.float32) for name in edges]
 
 
 def _has_plain_windows(node: Any) -> bool:

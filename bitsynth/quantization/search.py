@@ -28,9 +28,10 @@ from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
 from bitsynth.quantization.calibration import Calibration, FloatResults
-from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
+from bitsynth.quantization.float_model import WeightedProduct
 from bitsynth.quantization.goal import Cost, CostName, Loss, SearchGoal, cost_in
 from bitsynth.quantization.integer_program import WidthTable, cheapest_bits, price
+from bitsynth.quantization.partial_runs import PartialRuns
 from bitsynth.quantization.quantized_model import Corrections, FileFormat, Widths, write_model
 from bitsynth.quantization.reconstruction import reconstruct
 from bitsynth.quantization.search_state import SearchState, Trial
@@ -90,17 +91,26 @@ class Search:
             if (act, wgt) not in self.state.overheads:
                 self._add_costs(act, wgt)
                 self.state.save()
+        self._estimate()
+
+    def _estimate(self) -> None:
+        """Measure what each choice loses alone, in the order of the network: runs start at what a choice changes."""
         most = {name: max(widths) for name, widths in self.choices.items()}
         kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
+        whole = write_model(self.calibration, self._widths(most), runnable=True)
         if self.state.baseline is None:
-            self.state.baseline = self._output_error(self._widths(most), kept)
-        trials = [(name, bits) for name, widths in self.choices.items() for bits in widths]
+            self.state.baseline = self._output_error(whole, kept)
+        runs = PartialRuns([self.calibration.samples[k] for k in kept])
+        places = {name: place for place, node in enumerate(whole.graph.node) for name in (node.name, *node.output)}
+        trials = [(name, bits) for name in sorted(self.choices, key=places.__getitem__) for bits in self.choices[name]]
         for k, (name, bits) in enumerate(trials):
             self.progress("losses", k, len(trials))
             if bits == most[name]:
                 self.state.estimates[name, bits] = 0.0
             elif (name, bits) not in self.state.estimates:
-                loss = self._output_error(self._widths({**most, name: bits}), kept)
+                runs.advance(whole, places[name] + (name in self.calibration.network.searched_edges))
+                changed = write_model(self.calibration, self._widths({**most, name: bits}), runnable=True)
+                loss = self._output_error(changed, kept, runs)
                 self.state.estimates[name, bits] = max(0.0, loss - self.state.baseline)
                 self.state.save()
 
@@ -150,19 +160,15 @@ class Search:
         channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
         return math.prod(shape) // int(channels)
 
-    def _run(
-        self, widths: Widths, samples: Sequence[int], corrections: Corrections | None = None
-    ) -> list[FloatResults]:
-        """Return the float outputs with some widths."""
-        run = FloatRunner(
-            write_model(self.calibration, widths, corrections, runnable=True), self.calibration.network.float_outputs
-        )
-        return [tuple(run(self.calibration.samples[k]).values()) for k in samples]
+    def _run(self, model: Any, samples: Sequence[int], runs: PartialRuns | None = None) -> list[FloatResults]:
+        """Return the float outputs of a quantized network, by runs that may start in the middle."""
+        runs = runs or PartialRuns([self.calibration.samples[k] for k in samples])
+        return [tuple(values.values()) for values in runs.run(model, self.calibration.network.float_outputs)]
 
-    def _output_error(self, widths: Widths, samples: Sequence[int]) -> float:
+    def _output_error(self, model: Any, samples: Sequence[int], runs: PartialRuns | None = None) -> float:
         """Return the mean squared error of the outputs, relative to the variance of the float network's."""
         wanted = [self.calibration.outputs[k] for k in samples]
-        return float(np.mean(relative_errors(self._run(widths, samples), wanted)))
+        return float(np.mean(relative_errors(self._run(model, samples, runs), wanted)))
 
     def corrections(self, widths: Widths) -> Corrections:
         """Return weights and biases for some widths; they are computed once."""
@@ -190,7 +196,8 @@ class Search:
 
     def outputs(self, widths: Widths) -> list[FloatResults]:
         """Return the float outputs for all samples with some widths, products reconstructed."""
-        return self._run(widths, range(len(self.calibration.samples)), self.corrections(widths))
+        model = write_model(self.calibration, widths, self.corrections(widths), runnable=True)
+        return self._run(model, range(len(self.calibration.samples)))
 
     def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
         """Return the cost of a product with some widths, by the table."""
@@ -296,13 +303,14 @@ class Search:
         """Return the message that even the most bits lose too much, and the layer that loses most."""
         network, loss = self.calibration.network, most.loss
         kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
-        base = self._output_error(most.widths, kept)
+        base = self._output_error(write_model(self.calibration, most.widths, runnable=True), kept)
         gains = {}
         for k, product in enumerate(network.products):
             self.progress("layers that lose most", k, len(network.products))
             edges = {edge: bits for edge, bits in most.widths.edges.items() if edge != product.edge}
             weights = {name: bits for name, bits in most.widths.weights.items() if name != product.name}
-            gains[product.output] = base - self._output_error(Widths(edges, weights), kept)
+            without = write_model(self.calibration, Widths(edges, weights), runnable=True)
+            gains[product.output] = base - self._output_error(without, kept)
         worst = max(gains, key=lambda name: gains[name])
         share = f"{max(0.0, gains[worst]) / base:.0%} of the output's squared error" if base else "no error alone"
         error = f" with a standard error of {loss.error:.2%}" if loss.error else ""
