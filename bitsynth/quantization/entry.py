@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 from bitsynth.quantization.calibration import Calibration, FloatResults
+from bitsynth.quantization.equalization import equalize
 from bitsynth.quantization.error_bound import bound_error
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
-from bitsynth.quantization.grids import range_rule
+from bitsynth.quantization.grids import RangeRule, range_rule
 from bitsynth.quantization.integer_program import require_scipy
 from bitsynth.quantization.quantized_model import FILE_FORMATS
 from bitsynth.quantization.report import (
@@ -37,7 +38,7 @@ from bitsynth.quantization.report import (
     pareto_front,
     trial_points,
 )
-from bitsynth.quantization.search import Search, accuracy, find_steps
+from bitsynth.quantization.search import Search, accuracy, find_steps, lossy_edges
 from bitsynth.quantization.search_state import Trial, restored, state_path
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -145,13 +146,14 @@ def quantize(
     loaded = file.load(Path(model)) if isinstance(model, str | os.PathLike) else file.prepare(model, None)
     network = FloatModel(simplify(loaded, shapes or {}, batch, fixed or {}))
     if not network.products:
-        raise SpecError("the network has no product with constant float weights; there is nothing to quantize")
+        raise SpecError(f"{_no_product(network)}; there is nothing to quantize")
     if not network.float_outputs:
         raise SpecError("the network has no output in floats, by which the loss could be measured")
     require_scipy()
     samples = _samples(network, data)
-    calibration = Calibration(network, samples, rule)
-    calibration.collect(progress)
+    equalized = equalize(network, samples)
+    calibration = _calibrate(equalized.network, samples, rule, progress)
+    network = calibration.network
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
     parts = {
         "model": network.model.SerializeToString(deterministic=True),
@@ -171,7 +173,12 @@ def quantize(
     points = trial_points(search.trials, best, by)
     quantized = search.model(best.widths)
     progress("compiling")
-    report = _report(search, best, quantized, goal, points, by)
+    report = replace(
+        _report(search, best, quantized, goal, points, by),
+        equalized=equalized.edges,
+        not_equalized=equalized.left,
+        in_floats=tuple(sorted(network.in_floats)),
+    )
     on_front = pareto_front(search.trials, by) if front else []
     models = [
         FrontModel(search.model(trial.widths, written_as), points[search.trials.index(trial)]) for trial in on_front
@@ -179,6 +186,26 @@ def quantize(
     written = quantized if written_as == "qonnx" else search.model(best.widths, written_as)
     add_claims(written, _claims(report, _box(calibration)))
     return Quantized(written, report, tuple(models))
+
+
+def _calibrate(
+    network: FloatModel, samples: Sequence[Mapping[str, NDArray[Any]]], rule: RangeRule, progress: Progress
+) -> Calibration:
+    """Run the float network on all samples, and return the calibration, with lossy edges left in floats."""
+    calibration = Calibration(network, samples, rule)
+    calibration.collect(progress)
+    if in_floats := lossy_edges(calibration, progress):
+        calibration = Calibration(replace(network, in_floats=in_floats), samples, rule)
+        calibration.collect(progress)
+    return calibration
+
+
+def _no_product(network: FloatModel) -> str:
+    """Return why a network has no product that can be quantized."""
+    shared = next((p for node in network.model.graph.node if (p := network.shared_weights(node))), "")
+    if shared:
+        return f"every product with constant float weights shares them with another, such as {shared}"
+    return "the network has no product with constant float weights"
 
 
 def _widths(what: str, bits: Sequence[int], least: int) -> tuple[int, ...]:
@@ -199,7 +226,13 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
         if array.dtype.kind not in "biuf":
             raise SpecError(f"data of {name} are of type {array.dtype}; wanted numbers")
         batch = shape[0] if shape else 1
-        if array.ndim != max(1, len(shape)) or array.shape[1:] != shape[1:] or not len(array) or len(array) % batch:
+        fits = array.ndim == max(1, len(shape)) and array.shape[1:] == shape[1:]
+        if fits and len(array) % batch:
+            raise SpecError(
+                f"data of {name} have {len(array)} samples, and the network takes {batch} at once: give a multiple of "
+                f"{batch}, or another batch"
+            )
+        if not fits or not len(array):
             raise SpecError(f"data of {name} have shape {array.shape}; wanted {('samples', *shape[1:])}")
         if not np.isfinite(array.astype(np.float64)).all():
             raise SpecError(f"data of {name} hold NaN or infinity")

@@ -163,9 +163,10 @@ def bound_error(
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             walk = _Walk(network, quantized, inputs, ranges)
             spreads = walk.spreads()
-        if constant := next((name for name in network.float_outputs if name not in spreads), None):
-            raise NoBound(f"the output {constant} is a constant")
-        worst = {name: float(spreads[name].error.magnitude.max()) for name in network.float_outputs}
+        for name in network.float_outputs:
+            if name not in spreads:
+                spreads[name] = Spread.constant(walk.float_constant(name), walk.constant(name))
+        worst = {name: float(spreads[name].error.magnitude.max(initial=0.0)) for name in network.float_outputs}
     except NoBound as reason:
         return ErrorBound({}, str(reason))
     if not all(np.isfinite(value) for value in worst.values()):
@@ -268,7 +269,7 @@ class _Walk:
             return None
         if name in self._spreads:
             return self._spreads[name]
-        quantized = self._known(name)
+        quantized = self.constant(name)
         source = self._floats.get(node.name)
         constants = self._network.constants
         if source is None:  # a node that corrects a bias
@@ -279,7 +280,13 @@ class _Walk:
             return Spread.constant(np.zeros_like(quantized), quantized)
         raise NoBound(f"{node.op_type} {node.name} has a constant in place of an edge")
 
-    def _known(self, name: str) -> NDArray[Any]:
+    def float_constant(self, name: str) -> NDArray[Any]:
+        """Return the numbers of a constant of the float network; NoBound if it is none."""
+        if name not in self._network.constants:
+            raise NoBound(f"{name} is neither a constant nor an edge that is followed")
+        return self._network.constants[name]
+
+    def constant(self, name: str) -> NDArray[Any]:
         """Return the numbers of a constant of the quantized network; NoBound if they are not known."""
         if name not in self._values:
             raise NoBound(f"{name} is neither a constant nor an edge that is followed")
@@ -295,7 +302,7 @@ class _Walk:
             zero, bits = (float(self._values[n]) for n in node.input[2:4])
             grid = QuantizerGrid(int(bits), scale, int(zero), bool(attributes["signed"]))
         if name not in self._spreads:
-            self._values[node.output[0]] = exact_codes(grid, self._known(name))
+            self._values[node.output[0]] = exact_codes(grid, self.constant(name))
             return
         if grid.bipolar:
             raise NoBound("no rule for activations of two values")

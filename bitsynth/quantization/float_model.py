@@ -56,6 +56,13 @@ _KEEP_SCALE = ("Relu", "Clip", "Add", "Sub", *_MOVES)
 """Operators whose results have the scale of their inputs: a quantizer after them divides by its own."""
 
 
+def names_read(node: Any) -> list[str]:
+    """Return the names that a node, or a node of its inner graphs, reads."""
+    inner = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
+    within = [name for graph in inner for each in graph.node for name in names_read(each)]
+    return [*node.input, *within, *(x.name for graph in inner for x in graph.output)]
+
+
 def require_runtime() -> Any:
     """Import and return the package onnxruntime; ToolError if it is not installed."""
     try:
@@ -147,9 +154,15 @@ class WeightedProduct:
 
 @dataclass(frozen=True)
 class FloatModel:
-    """A simplified float network."""
+    """A simplified float network.
+
+    Args:
+        model: The ONNX model.
+        in_floats: Edges that get no quantizer, though they lie in memory; no product reads them.
+    """
 
     model: Any
+    in_floats: frozenset[str] = frozenset()
 
     @cached_property
     def constants(self) -> dict[str, NDArray[Any]]:
@@ -216,10 +229,17 @@ class FloatModel:
             return None
         if node.op_type != "Conv" and (value.ndim != 2 or attributes.get("transA")):
             return None
-        if len(self.readers[weights]) > 1:  # shared weights have one scale, which one of their products would choose
+        if self.shared_weights(node):  # they have one scale, which one of their products would choose
             return None
         axis = 0 if node.op_type == "Conv" or attributes.get("transB") else value.ndim - 1
         return WeightedProduct(node.name, node.op_type, edge, weights, node.output[0], axis, attributes.get("group", 1))
+
+    def shared_weights(self, node: Any) -> str:
+        """Return the name of a product's constant weights if other nodes read them too; empty if not."""
+        if node.op_type not in _PRODUCTS or len(node.input) < 2:
+            return ""
+        weights: str = node.input[1]
+        return weights if weights in self.constants and len(self.readers[weights]) > 1 else ""
 
     @cached_property
     def searched_edges(self) -> tuple[str, ...]:
@@ -241,7 +261,7 @@ class FloatModel:
         for edge, readers in self.readers.items():
             if edge in self.makers and len(readers) > 1:
                 wanted[edge] = None
-        wanted = {e: None for e in wanted if self._is_float(e)}
+        wanted = {e: None for e in wanted if self._is_float(e) and e not in self.in_floats}
         others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
         return (*of_inputs, *others)
 

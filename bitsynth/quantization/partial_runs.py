@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from bitsynth.network.check.data import Feed
-from bitsynth.quantization.float_model import FloatRunner
+from bitsynth.quantization.float_model import FloatRunner, names_read
 
 _MAX_BYTES = 1 << 30
 """The most bytes of numbers that are kept; where more cross a place, runs start at the place before it."""
@@ -62,7 +62,7 @@ def _crossing(graph: Any, place: int) -> list[str]:
     constants = {x.name for x in graph.initializer}
     before = {name for node in graph.node[:place] for name in node.output}
     before |= {x.name for x in graph.input} - constants
-    read = [name for node in graph.node[place:] for name in _names_read(node)] + [x.name for x in graph.output]
+    read = [name for node in graph.node[place:] for name in names_read(node)] + [x.name for x in graph.output]
     return [name for name in dict.fromkeys(read) if name in before]
 
 
@@ -72,8 +72,8 @@ def _part(model: Any, known: _Values, edges: Sequence[str]) -> Any:
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
             nodes.append(node)
-            needed |= {name for name in _names_read(node) if name not in known}
-    read = {name for node in nodes for name in _names_read(node)}
+            needed |= {name for name in names_read(node) if name not in known}
+    read = {name for node in nodes for name in names_read(node)}
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     part.graph.name = "part"
     part.graph.node.extend(reversed(nodes))
@@ -81,11 +81,3 @@ def _part(model: Any, known: _Values, edges: Sequence[str]) -> Any:
     types = {name: (helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in known.items() if name in read}
     part.graph.input.extend(helper.make_tensor_value_info(name, *each) for name, each in types.items())
     return part
-
-
-def _names_read(node: Any) -> list[str]:
-    """Return the names that a node reads, or the nodes of its inner graphs."""
-    inner = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
-    return [*node.input, *(name for graph in inner for each in graph.node for name in _names_read(each))] + [
-        x.name for graph in inner for x in graph.output
-    ]

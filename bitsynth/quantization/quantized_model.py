@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import edge_names
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.float_model import WeightedProduct
+from bitsynth.quantization.float_model import WeightedProduct, names_read
 from bitsynth.quantization.grids import QuantizerGrid
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -69,7 +69,6 @@ class _Writer:
         network = self.calibration.network
         source = network.model
         products = {p.name: p for p in network.products}
-        replaced: set[str] = set()
         for edge in network.inputs:
             self._edge(edge)
         for node in source.graph.node:
@@ -80,7 +79,6 @@ class _Writer:
             product = products.get(node.name)
             if product and product.name in self.widths.weights:
                 grid, weights = self._rounded(product)
-                replaced.add(product.weights)
                 changed.input[1] = self._weights(product.weights, grid, weights)
             self.nodes.append(changed)
             if product and product.name in self.widths.weights:
@@ -91,8 +89,8 @@ class _Writer:
         made.CopyFrom(source)
         del made.graph.node[:], made.graph.value_info[:], made.graph.initializer[:]
         made.graph.node.extend(self.nodes)
-        made.graph.initializer.extend(x for x in source.graph.initializer if x.name not in replaced)
-        made.graph.initializer.extend(self.constants)
+        read = {name for node in self.nodes for name in names_read(node)} | {*network.outputs}
+        made.graph.initializer.extend(x for x in (*source.graph.initializer, *self.constants) if x.name in read)
         if not self.runnable and self.file_format == "qonnx":
             made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return made

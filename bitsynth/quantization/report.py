@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bitsynth.network.report import StepReport
@@ -107,6 +107,9 @@ class QuantizationReport:
         in_kernels: Products that layers compute.
         errors: The greatest errors of each output, measured and proved.
         no_error_bound: Why no bound of the errors is proved; empty if one is.
+        equalized: Edges whose channels were equalized.
+        not_equalized: Why an edge between two products cannot be, by edge.
+        in_floats: Edges that stay in floats, as their 8 bits alone would lose too much.
     """
 
     isa: str
@@ -130,6 +133,9 @@ class QuantizationReport:
     in_kernels: int
     errors: tuple[OutputError, ...]
     no_error_bound: str
+    equalized: tuple[str, ...] = ()
+    not_equalized: Mapping[str, str] = field(default_factory=dict)
+    in_floats: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""

@@ -47,6 +47,10 @@ _SLACKS = (0.97, 0.93, 0.87)
 """Shares of a bound of cost that are tried too: the estimate may favour a choice that loses more when it is run."""
 _ROUNDING = 1e-9
 """What a budget is raised by, so that rounding does not exclude the choice that it was taken from."""
+_EDGE_SAMPLES = 32
+"""Samples with which the loss of edges that are not searched is measured."""
+_MAX_EDGE_LOSS = 1e-3
+"""The most that one of these edges may lose alone at 8 bits, as the outputs' mean squared error over their variance."""
 _PROXY_SAMPLES = 64
 """Samples with which the loss of each choice is estimated."""
 
@@ -352,6 +356,26 @@ def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: Networ
     nodes = {node.source: node.name for node in graph.nodes if node.op in PRODUCTS}
     names = {product.name: nodes.get(f"{product.op} {product.name}", "") for product in products}
     return {name: of_node[node] for name, node in names.items() if node in of_node}
+
+
+def lossy_edges(calibration: Calibration, progress: Progress) -> frozenset[str]:
+    """Return the edges no product reads, and no input, whose 8 bits alone lose too much of the outputs.
+
+    Such are squares in a layer norm, whose mean is subtracted from another number of nearly the same size.
+    """
+    network, samples = calibration.network, calibration.samples[:_EDGE_SAMPLES]
+    places = {name: place + 1 for place, node in enumerate(network.model.graph.node) for name in node.output}
+    edges = sorted((edge for edge in network.other_edges if edge in places), key=places.__getitem__)
+    runs, lossy = PartialRuns(samples), set()
+    for k, edge in enumerate(edges):
+        progress("edges", k, len(edges))
+        runs.advance(network.model, places[edge])
+        alone = write_model(calibration, Widths({edge: FIXED_BITS}, {}), runnable=True)
+        outputs = [tuple(values.values()) for values in runs.run(alone, network.float_outputs)]
+        errors = relative_errors(outputs, calibration.outputs[: len(samples)])
+        if not max(errors) <= _MAX_EDGE_LOSS:
+            lossy.add(edge)
+    return frozenset(lossy)
 
 
 def _key(widths: Widths) -> tuple[Any, ...]:

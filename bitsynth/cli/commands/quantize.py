@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from bitsynth.quantization import QuantizationReport, Quantized
 
 _ADVICE = "name another file"
+_MOST_NAMES = 3
+"""The most edges that are named in a line."""
 _FRONT = "front"
 """The beginning of the names of files in the folder of a front."""
 Data = Annotated[
@@ -302,6 +304,13 @@ def _ends(report: QuantizationReport) -> list[str]:
         f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
         f"loss     {report.loss:.2%} {what}{error} on these data, {allowed}; by {report.measured_by}",
     ]
+    if report.equalized:
+        lines.append(f"channels equalized: {output.count(len(report.equalized), 'edge')}, at no cost")
+    if report.in_floats:
+        names = ", ".join(shown(name) for name in report.in_floats[:_MOST_NAMES])
+        more = ", ..." if len(report.in_floats) > _MOST_NAMES else ""
+        edges = output.count(len(report.in_floats), "edge")
+        lines.append(f"in floats: {edges} whose 8 bits alone would lose too much: {names}{more}")
     for output_error in report.errors:
         name = shown(output_error.output)
         lines.append(f"errors   of {name}: at most {output_error.measured:.4g} measured on these data")

@@ -1,0 +1,80 @@
+"""Equalization of channels across layers."""
+
+import numpy as np
+import pytest
+from support.onnx_files import model, node
+
+from bitsynth.quantization.equalization import equalize
+from bitsynth.quantization.float_model import FloatModel, FloatRunner
+
+pytest.importorskip("onnxruntime")
+
+
+def depthwise(middle, *, more=()):
+    """A network of a convolution whose channels have very different ranges, `middle`, a depthwise and a dense layer."""
+    rng = np.random.default_rng(2)
+    uneven = np.exp2([0, 4, -3, 5, -5, 1, 2, -4]).astype(np.float32)
+    values = {
+        "w1": rng.normal(size=(8, 3, 3, 3)) * uneven[:, None, None, None],
+        "b1": rng.normal(size=8) * uneven,
+        "w2": rng.normal(size=(8, 1, 3, 3)) / uneven[:, None, None, None],
+        "w3": rng.normal(size=(8, 5)) / 3,
+        "b3": rng.normal(size=5),
+        "zero": np.array(0),
+        "six": np.array(6),
+    }
+    nodes = [
+        node("Conv", "x w1 b1", "c1"),
+        *middle,
+        node("Conv", "a1 w2", "c2", group=8),
+        node("Relu", "c2", "a2"),
+        node("GlobalAveragePool", "a2", "p"),
+        node("Flatten", "p", "f"),
+        node("Gemm", "f w3 b3", "y"),
+        *more,
+    ]
+    for k, each in enumerate(nodes):
+        each.name = f"n{k}"
+    used = {name for each in nodes for name in each.input}
+    constants = {name: value.astype(np.float32) for name, value in values.items() if name in used}
+    return FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, constants, outputs="y z" if more else "y", opset=17))
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return [{"x": x} for x in np.random.default_rng(1).normal(size=(6, 1, 3, 8, 8)).astype(np.float32)]
+
+
+@pytest.mark.parametrize("op", ["Relu", "LeakyRelu"])
+def test_the_float_network_gives_the_same_numbers(op, samples):
+    network = depthwise([node(op, "c1", "a1")])
+    equalized = equalize(network, samples)
+    assert equalized.edges == ("a1",)
+    before, after = (FloatRunner(each.model, ["a1", "y"]) for each in (network, equalized.network))
+    ranges = []
+    for sample in samples:
+        one, other = before(sample), after(sample)
+        np.testing.assert_array_equal(one["y"], other["y"])
+        ranges.append([np.abs(each["a1"]).max(axis=(0, 2, 3)) for each in (one, other)])
+    spread = [np.ptp(np.log2(most)) for most in np.max(ranges, axis=0)]
+    assert spread[0] > 8
+    assert spread[1] <= 1.01
+
+
+@pytest.mark.parametrize(
+    ("middle", "more", "why"),
+    [
+        ([node("Clip", "c1 zero six", "a1")], [], "Clip is not homogeneous"),
+        ([node("Relu", "c1", "a1")], [node("ReduceMean", "a1", "z")], "several nodes read a1"),
+    ],
+)
+def test_what_would_change_results_is_left(middle, more, why, samples):
+    equalized = equalize(depthwise(middle, more=more), samples)
+    assert "a1" not in equalized.edges
+    assert equalized.left["a1"] == why
+
+
+def test_even_channels_are_left(samples):
+    network = depthwise([node("Relu", "c1", "a1")])
+    once = equalize(network, samples).network
+    assert equalize(once, samples).edges == ()
