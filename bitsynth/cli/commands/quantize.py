@@ -78,7 +78,7 @@ ActWidths = Annotated[
 WeightWidths = Annotated[
     str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights to choose from, such as 1-8 or 4,8.")
 ]
-Ranges = Annotated[
+ActivationRanges = Annotated[
     str,
     typer.Option(
         "--ranges",
@@ -128,7 +128,7 @@ def quantize(
     threads: Threads = 1,
     act_bits: ActWidths = "2,3,4,8",
     w_bits: WeightWidths = "2,3,4,8",
-    ranges: Ranges = "auto",
+    ranges: ActivationRanges = "auto",
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,
