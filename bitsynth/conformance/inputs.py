@@ -19,12 +19,12 @@ import numpy as np
 from bitsynth.conformance.lanes import (
     LaneGroup,
     OperandLane,
-    apart,
+    choose_groups,
     crosses_lanes,
     exhaustive_places,
-    groups,
-    meetings,
-    reads,
+    find_read_lanes,
+    group_independent_lanes,
+    list_group_pairs,
 )
 from bitsynth.conformance.values import (
     EXHAUSTIVE_BITS,
@@ -83,16 +83,16 @@ class FormTrial:
     def __init__(self, instr: Instr, imm: int) -> None:
         self._instr, self._imm = instr, imm
         self._types = tuple(o.type for o in instr.operands)
-        self._seen = tuple(reads(instr, imm))
+        self._seen = tuple(find_read_lanes(instr, imm))
         self._places = exhaustive_places(self._types, self._seen)
-        self._groups = () if self._places is not None else groups(self._types, self._seen, len(instr.imms))
+        self._groups = () if self._places is not None else choose_groups(self._types, self._seen, len(instr.imms))
 
     @property
     def coverage(self) -> Coverage:
         """The coverage of all batches together."""
         bits = max((sum(self._types[k].bits for k, _ in pieces) for pieces in self._seen), default=0)
         widths = sorted({self._types[group[0][0]].bits for group in self._groups})
-        return Coverage(bits, tuple(widths), self._groups == apart(self._types, self._seen))
+        return Coverage(bits, tuple(widths), self._groups == group_independent_lanes(self._types, self._seen))
 
     def batches(self) -> Iterator[list[U64]]:
         """Yield the inputs, a small batch first that finds most mistakes."""
@@ -122,7 +122,7 @@ class FormTrial:
             return
         for group, fill in product(self._groups, FILLS):
             yield _sweep(self._types, group, fill, rng)
-        for one, other in meetings(self._groups, self._seen):
+        for one, other in list_group_pairs(self._groups, self._seen):
             yield _pairs(self._types, one, other, rng)
         if self._instr.floats:
             yield self._float_pairs(rng)

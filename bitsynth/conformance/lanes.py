@@ -1,4 +1,12 @@
-"""The input lanes that an output lane sees, and those that are swept together."""
+"""The input lanes that an output lane depends on, and the lanes that are swept together.
+
+To sweep a lane is to try it with all values of a family (`values.py`) while the other lanes are filled with 0, 1 or
+random bits. Lanes that no output lane depends on together may be swept in the same records, which saves most of them:
+
+Given:   an addition of 4 lanes: output lane i depends on lane i of operand 0 and lane i of operand 1
+Result:  two groups, the lanes of operand 0 and the lanes of operand 1; they are one pair of groups, as every output
+         lane depends on a lane of each, so pairs of landmarks are tried in them
+"""
 
 from __future__ import annotations
 
@@ -19,7 +27,7 @@ _MAX_RECORDS = 1 << 21
 """Lanes are swept one by one if a form then has no more, all immediates counted."""
 
 
-def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
+def find_read_lanes(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
     """Return the input lanes that each output lane depends on."""
     args = [[frozenset({(k, lane)}) for lane in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
     return instr(ReadsDomain(), args, imm)
@@ -51,9 +59,11 @@ def exhaustive_places(
     return places
 
 
-def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
+def choose_groups(
+    types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int
+) -> tuple[LaneGroup, ...]:
     """Return the lanes that are swept together: as few as can be, or all lanes of an operand if too many."""
-    alone = apart(types, seen)
+    alone = group_independent_lanes(types, seen)
     if cases * _records(types, alone, seen) <= _MAX_RECORDS:
         return alone
     together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
@@ -61,7 +71,9 @@ def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...],
 
 
 @lru_cache
-def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) -> tuple[LaneGroup, ...]:
+def group_independent_lanes(
+    types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]
+) -> tuple[LaneGroup, ...]:
     """Return all lanes that are seen, in groups of one width no two of which an output lane sees."""
     met: dict[OperandLane, set[OperandLane]] = {}
     for pieces in seen:
@@ -79,7 +91,9 @@ def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) 
     return tuple(map(tuple, groups))
 
 
-def meetings(groups: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
+def list_group_pairs(
+    groups: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]
+) -> list[tuple[LaneGroup, LaneGroup]]:
     """Return the pairs of groups that some output lane sees lanes of."""
     home = {piece: n for n, group in enumerate(groups) for piece in group}
     pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
@@ -90,4 +104,4 @@ def _records(types: Sequence[VecType], groups: Sequence[LaneGroup], seen: Sequen
     """Return the number of inputs of the families of these groups."""
     bits = {group: types[group[0][0]].bits for group in groups}
     sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in groups)
-    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(groups, seen))
+    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in list_group_pairs(groups, seen))

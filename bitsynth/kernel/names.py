@@ -41,7 +41,7 @@ class KernelName:
         return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis, order)
 
     def form(self, kernel: Kernel) -> Kernel:
-        """Return the form of `kernel` that is called so."""
+        """Return `kernel` with the rows, unrolling, bit axis and order that this name states."""
         order = self.order or kernel.order
         return replace(kernel, rows=self.rows, unroll=self.unroll, bit_axis=self.bit_axis, order=order)
 

@@ -1,4 +1,10 @@
-"""The contents of a step's registers: functions of codes, as payloads of the linear domain."""
+"""The contents of a step's registers: functions of codes, as payloads of the linear domain.
+
+The proof runs a kernel's step on these instead of on numbers, once for all inputs.
+
+Given:   rows of 1-bit activations, 8 codes a byte, as planes with a stride of 8
+Result:  lane b of the register of row input 0 is a bit field: bit q of it is the code at position 8 * b + q
+"""
 
 from __future__ import annotations
 

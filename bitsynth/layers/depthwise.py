@@ -1,4 +1,11 @@
-"""Layers with few channels a group on depthwise kernels: the choice of a kernel, its cost, its constants."""
+"""Layers with few channels a group on depthwise kernels: the choice of a kernel, its cost, its constants.
+
+A kernel may hold smaller weights than the layer has. Then each weight is split into parts that the kernel holds, and
+each part is a tap of its own, which reads the same pixel:
+
+Given:   weight 200 of a layer, and a kernel for weights from -128 to 127
+Result:  two taps in place of one, with weights 127 and 73
+"""
 
 from __future__ import annotations
 
@@ -156,7 +163,7 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
     least, most = weight_range(act, wgt)
 
     def cycles(proved: Proved[DepthwiseProgram]) -> float:
-        return unit_cycles(load(isa), proved.artifact, where, 9 * parts(least, most, proved.artifact))
+        return unit_cycles(load(isa), proved.artifact, where, 9 * count_parts(least, most, proved.artifact))
 
     return DepthwiseKernel(min(stored, key=cycles), MatmulSpec(isa, act, wgt))
 
@@ -177,8 +184,8 @@ def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
     return min(0, *ends), max(0, *ends)
 
 
-def parts(least: int, most: int, program: DepthwiseProgram) -> int:
-    """Return how many of the kernel's weights add up to any weight from `least` to `most`."""
+def count_parts(least: int, most: int, program: DepthwiseProgram) -> int:
+    """Return the number of parts into which weights from `least` to `most` are split for the kernel."""
     return max(1, -(-most // program.wgt[1]), -(least // -program.wgt[0]) if least else 1)
 
 
@@ -197,11 +204,11 @@ class DepthwiseEstimate:
 
     @property
     def cycles(self) -> float:
-        """Lines copied, then rows of output, unit by unit."""
+        """Predicted cycles: copies of the image's rows, the accumulators of each row of output, and their stores."""
         g, program, isa = self.layer.geometry, self.kernel.program, load(self.kernel.spec.isa)
         high, wide = g.output(*self.layer.typical_image)
         units = -(-g.out_channels // program.unit)
-        taps = g.depth * parts(*weight_range(self.layer.act, self.layer.wgt), program)
+        taps = g.depth * count_parts(*weight_range(self.layer.act, self.layer.wgt), program)
         cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
         per_unit = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
         sums = high * (wide * units * per_unit + ROW_CYCLES + taps)
@@ -212,8 +219,8 @@ class DepthwiseEstimate:
         return sums + written + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
 
 
-def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
-    """Return every way to run `layer` on a stored depthwise kernel that runs here."""
+def list_estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
+    """Return the estimates of all stored depthwise kernels that run here, the fastest first."""
     g = layer.geometry
     if g.groups == 1 or g.in_channels // g.groups > MAX_GROUP_CHANNELS:
         return []
@@ -242,7 +249,7 @@ def constants(
     width = max(-(-len(weight) // size) * size for size in units)
     per_tap = weight.transpose(0, 2, 3, 1).reshape(1, len(weight), -1, weight.shape[1])
     values = values_of(wgt)[per_tap].reshape(len(weight), -1)
-    split = _split(act.scale * values, program)
+    split = _split_weights(act.scale * values, program)
     first = (act.offset - act.scale * program.act[0]) * values.sum(axis=1)
     added = added_terms(kernel.spec, weight, offset)
     require_int32(kernel.spec, layer.geometry, weight, offset)
@@ -264,8 +271,8 @@ def _reorder_units(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[n
     return np.ascontiguousarray(units[..., order].reshape(sums.shape).astype(np.int32))
 
 
-def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:
-    """Return (OC, taps, parts): weights of the kernel whose sums are `values`."""
+def _split_weights(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:
+    """Return (OC, taps, parts): for each of the layer's weights, `values`, kernel weights that add up to it."""
     parts, rest = list[NDArray[np.int64]](), values
     while not parts or rest.any():
         parts.append(rest.clip(*program.wgt))

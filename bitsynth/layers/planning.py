@@ -241,7 +241,7 @@ def plans_kept() -> Iterator[None]:
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
     """Return whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
-    return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
+    return schedule.method == DEPTHWISE if schedule else bool(depthwise.list_estimates(spec, isa))
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
@@ -301,7 +301,7 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
     Estimated are those of schedules, predicted those of methods that are close.
     """
     cpu = cpu or cpu_for(isa)
-    estimates: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa, cpu=cpu)[:1]]
+    estimates: list[Estimate | DepthwiseEstimate] = [*depthwise.list_estimates(spec, isa, cpu=cpu)[:1]]
     try:
         every = ranked(spec, isa, cpu=cpu)
     except NoKernel:

@@ -1,4 +1,8 @@
-"""Elementwise specs of glue, the operators between layers: from codes of one or two inputs to a code."""
+"""Elementwise specs of glue, the operators between layers: from codes of one or two inputs to a code.
+
+For example `greatest`, from which max pools are built, has the inputs a and b, bytes, and the meaning
+`ite(ult(a, b), b, a)` in the lane language (`isa/lane.py`). A proved program computes it, or plain C of that text.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +146,7 @@ def scaled_mean() -> ElementwiseSpec:
 def quantized() -> ElementwiseSpec:
     """Return codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z.
 
-    Of no number, that of l.
+    The code of NaN is that of l.
     """
     quotient = "fdiv(x, m)"
     least = f"ite(flt(l, {quotient}), {quotient}, l)"

@@ -27,7 +27,7 @@ SAMPLE_NS = 1_000_000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The task that is tuned, and the schedule all others are compared with."""
+    """The first line: the task that is tuned, and the default schedule, with which all others are compared."""
 
     task: TuningTask
     default: LayerSchedule
@@ -41,7 +41,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Both times, or the reason why there are none."""
+    """Nanoseconds of both schedules, or why the one asked for `failed` or was `refuted` by wrong results."""
 
     nanoseconds: float = 0
     default_nanoseconds: float = 0

@@ -252,7 +252,7 @@ def reads_what_it_is_said_to_read(instr):
     rng = np.random.default_rng(7)
     args = [rng.integers(0, 1 << 62, (o.type.lanes, 8), dtype=np.uint64) & mask(o.type) for o in instr.operands]
     before = instr(CONCRETE, [list(a) for a in args], imm)
-    reads = lanes.reads(instr, imm)
+    reads = lanes.find_read_lanes(instr, imm)
     changed = [
         [np.stack([x if (k, j) in pieces else ~x & mask(o.type) for pieces in reads]) for j, x in enumerate(a)]
         for k, (a, o) in enumerate(zip(args, instr.operands, strict=True))

@@ -44,14 +44,14 @@ def test_coverage(isa, name, imm):
 def test_coverage_of_all_forms(name):
     """One of those with the same types that see the same lanes stands for all."""
     cases = ((i, imm) for i in load.load(name).instrs.values() for imm in {i.imms[0], i.imms[-1]})
-    kinds = {(tuple(o.type for o in i.operands), *lanes.reads(i, imm)): (i, imm) for i, imm in cases}
+    kinds = {(tuple(o.type for o in i.operands), *lanes.find_read_lanes(i, imm)): (i, imm) for i, imm in cases}
     for instr, imm in kinds.values():
         assert_covered(instr, imm)
 
 
 def assert_covered(instr, imm):
     tried = FormTrial(instr, imm)
-    types, seen, args = [o.type for o in instr.operands], lanes.reads(instr, imm), whole(tried)
+    types, seen, args = [o.type for o in instr.operands], lanes.find_read_lanes(instr, imm), whole(tried)
     for a, t in zip(args, types, strict=True):
         assert a.shape == (t.lanes, args[0].shape[1])
         assert int(a.max()) < 1 << t.bits

@@ -1,8 +1,8 @@
 """Starts the baselines whose packages are installed, each in a process, with the reasons why others take no part.
 
-A process runs while it is asked, and is stopped else: it disturbs nobody then, and threads that spin while they wait
-for work do so only in their own turns, where it makes them fastest. Packages that would use instructions a set lacks
-are capped, or left out (`isa_specs/<isa>/baselines/peers.toml`).
+A process runs while it answers a question, and is suspended (SIGSTOP) otherwise. So its threads, which may spin while
+they wait for work, take no time from the subjects measured in between. Packages that would use instructions that a set
+lacks are capped by environment variables, or left out (`isa_specs/<isa>/baselines/peers.toml`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PackageBaseline(TimedSubject):
 
 @dataclass(frozen=True, eq=False)
 class PackageBaselines:
-    """The baselines that run, the versions their packages tell, and the reasons why the others do not run."""
+    """The baselines that run, the versions that their packages report, and the reasons why the others do not run."""
 
     baselines: list[PackageBaseline] = field(default_factory=list)
     about: dict[str, Mapping[str, str]] = field(default_factory=dict)

@@ -1,4 +1,9 @@
-"""A row of the table of operators, and a site: one use of a row by a node."""
+"""A row of the table of operators, and a site: one use of a row by a node.
+
+Given:   the row "mul", its meaning `lambda site, a, b: a * b`, and a node mul(%x, %y) of two float32 edges
+Result:  `row.infer(site)` gives the output edge, of the shape that both inputs broadcast to; `row.run(site, x, y)`
+         gives its values. `site.arithmetic` says in which numbers: floats of the file, intervals, or fractions.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,8 @@ class Site:
         reference: The named reference.
         outputs: The edges that it makes; empty while they are inferred.
         arithmetic: The arithmetic that it runs in; None while its edges are inferred.
-        exactly: Returns its inputs as fractions, broadcast to a mask, where the mask is set; each in one axis.
+        exactly: Returns, for a mask, an array of one axis for each input: its elements, broadcast to the mask, where
+            the mask is set, as fractions.
     """
 
     node: Node

@@ -1,7 +1,8 @@
 """Checks of a compiled network, edge by edge: its C against its reference, and the reference against other runtimes.
 
-Inputs    of a file, or drawn (`data.py`)
-  --compared->  counts of what differs (`comparison.py`), of the C and of each peer (`peers.py`)
+Given:   a compiled network, its graph, and inputs from a file or drawn at random (`data.py`)
+Result:  for each edge, how many elements differ between the reference and the C, or between the reference and another
+         runtime, see `peers.py` and `comparison.py`
 """
 
 from bitsynth.network.check.comparison import EdgeCheck, NetworkCheck, checked
