@@ -18,6 +18,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Bits, trunc
 
 _DOUBLE = 64
+_BLOCK = 128
+"""Rows whose codes are interleaved at a time, if inputs lie in planes."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class ElementLoops:
         row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
             Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
         flag: One bit. The C variable `flag` is 1 in the end if it is for any element; "" if there is none.
+        plane: The rows of a plane, if elements lie in planes: `at` is then the place of an element in planes of
+            columns, one after another, and codes are interleaved. There is no `row` and no `flag` then. 0 if rows lie
+            in order.
     """
 
     rows: int
@@ -69,9 +74,17 @@ class ElementLoops:
     code: str
     row: str = ""
     flag: str = ""
+    plane: int = 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch memory for codes that are interleaved."""
+        return _BLOCK * self.columns if self.plane else 0
 
     def text(self) -> str:
         """Return the statements."""
+        if self.plane and (self.row or self.flag):
+            raise SpecError("loops over planes have neither parts of rows nor a flag")
         domain, lines = CDomain(fuses=False), ["uint32_t flag = 0;"] if self.flag else []
         given = {name: one.value(domain) for name, one in self.inputs.items()}
         first, arrays = Body({}), dict[Term, str]()
@@ -81,14 +94,34 @@ class ElementLoops:
             arrays[term] = "row[c]"
             lines.append(f"{term.ctype} *restrict const row = scratch;")
         body = Body(arrays)
-        body.store("out0[at]", trunc(evaluate(domain, self.code, given), 8).v)
+        place = f"block[c * {_BLOCK} + i]" if self.plane else "out0[at]"
+        body.store(place, trunc(evaluate(domain, self.code, given), 8).v)
         if self.flag:
             body.store("flag", evaluate(domain, self.flag, given).v, "|=")
         if domain.kept:
             raise SpecError("no arrays are kept here for sums of many terms")
+        if self.plane:
+            return "\n".join([*self._interleave(body), ""])
         loops = [*(self._loop(first) if self.row else []), *self._loop(body)]
         return "\n".join([*lines, *block(f"for (size_t i = 0; i < {self.rows}; ++i)", loops), ""])
 
     def _loop(self, body: Body) -> list[str]:
         place = f"const size_t at = i * {self.columns} + c;"
         return block(f"for (size_t c = 0; c < {self.columns}; ++c)", [place, *body.lines])
+
+    def _interleave(self, body: Body) -> list[str]:
+        """Return loops over blocks of each plane: codes of the block in planes, then its rows interleaved."""
+        columns, plane = f"for (size_t c = 0; c < {self.columns}; ++c)", self.plane
+        rows = "for (size_t i = 0; i < count; ++i)"
+        place = f"const size_t at = (n * {self.columns} + c) * {plane} + start + i;"
+        copy = f"out0[(n * {plane} + start + i) * {self.columns} + c] = block[c * {_BLOCK} + i];"
+        one = [
+            f"const size_t count = {plane} - start < {_BLOCK} ? {plane} - start : {_BLOCK};",
+            *block(columns, block(rows, [place, *body.lines])),
+            *block(rows, block(columns, [copy])),
+        ]
+        blocks = block(f"for (size_t start = 0; start < {plane}; start += {_BLOCK})", one)
+        return [
+            "uint8_t *restrict const block = scratch;",
+            *block(f"for (size_t n = 0; n < {self.rows // plane}; ++n)", blocks),
+        ]

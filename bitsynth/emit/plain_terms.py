@@ -261,6 +261,9 @@ class CDomain:
     def dlt(self, a: Term, b: Term) -> Term:
         return Term("{0} < {1}", 0, _as_doubles(a, b))
 
+    def dle(self, a: Term, b: Term) -> Term:
+        return Term("{0} <= {1}", 0, _as_doubles(a, b))
+
     def _keep_products(self, *terms: Term) -> None:
         for term in terms if self.fuses else ():
             if term.is_product:

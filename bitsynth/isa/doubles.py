@@ -75,6 +75,13 @@ def dlt(a: Bits, b: Bits | int) -> Cond:
     return Cond(a.d, a.d.dlt(a.v, b.v))
 
 
+def dle(a: Bits, b: Bits | int) -> Cond:
+    """Return whether a <= b; false if one of them is NaN."""
+    b = a.lift(b)
+    _doubles(a, b)
+    return Cond(a.d, a.d.dle(a.v, b.v))
+
+
 def dmin(a: Bits, b: Bits | int) -> Bits:
     """Return `b` if it is below `a`, else `a`."""
     return ite(dlt(a.lift(b), a), b, a)

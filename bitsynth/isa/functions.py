@@ -52,6 +52,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "flt": floats.flt, "fmin": floats.fmin, "fmax": floats.fmax, "flushed": floats.flushed,
     "fmul_flushed": floats.fmul_flushed,
     "double_of": doubles.double_of, "int_of": doubles.int_of, "dnearest": doubles.dnearest,
-    "dmul": doubles.dmul, "dadd": doubles.dadd, "dsub": doubles.dsub, "dlt": doubles.dlt,
+    "dmul": doubles.dmul, "dadd": doubles.dadd, "dsub": doubles.dsub, "dlt": doubles.dlt, "dle": doubles.dle,
     "dmin": doubles.dmin, "dmax": doubles.dmax, "dabs": doubles.dabs,
 }  # fmt: skip

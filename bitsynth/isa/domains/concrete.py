@@ -143,6 +143,9 @@ class ConcreteDomain:
     def dlt(self, a: U64, b: U64) -> Any:
         return np.less(_double(a), _double(b))
 
+    def dle(self, a: U64, b: U64) -> Any:
+        return np.less_equal(_double(a), _double(b))
+
 
 def _float(a: U64) -> Any:
     return np.asarray(a).astype(np.uint32).view(np.float32)

@@ -110,3 +110,6 @@ class Domain(Protocol):
 
     def dlt(self, a: Any, b: Any) -> Any:
         """Return the truth value of a < b of float64 numbers."""
+
+    def dle(self, a: Any, b: Any) -> Any:
+        """Return the truth value of a <= b of float64 numbers."""

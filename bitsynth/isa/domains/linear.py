@@ -242,7 +242,7 @@ class LinearDomain:
     def double_of(self, *_: object) -> Payload:
         raise Inexact("a float64 number is no sum of bits")
 
-    int_of = dmul = dadd = dsub = dlt = double_of
+    int_of = dmul = dadd = dsub = dlt = dle = double_of
 
 
 def _trailing_zeros(x: LinearForm) -> int:

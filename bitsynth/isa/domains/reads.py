@@ -61,4 +61,4 @@ class ReadsDomain:
     def fmul(self, a: ReadBits, b: ReadBits, toward_zero: bool = False) -> ReadBits:
         return a | b
 
-    fadd = fdiv = flt = dmul = dadd = dsub = dlt = fmul
+    fadd = fdiv = flt = dmul = dadd = dsub = dlt = dle = fmul

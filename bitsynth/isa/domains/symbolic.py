@@ -120,6 +120,9 @@ class SymbolicDomain:
     def dlt(self, a: Any, b: Any) -> Any:
         return z3.fpLT(_double(a), _double(b))
 
+    def dle(self, a: Any, b: Any) -> Any:
+        return z3.fpLEQ(_double(a), _double(b))
+
 
 def _float(a: Any) -> Any:
     return z3.fpBVToFP(a, z3.Float32())

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from bitsynth.emit.element_loops import ElementLoops, double
 from bitsynth.graph.arithmetic.fractions import FUNCTIONS
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
@@ -22,12 +24,11 @@ from bitsynth.network.formulas.step_functions import double_thresholds, find_rea
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, Format, PlainStep, plain_format
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS
 from bitsynth.spec.layout import Layout
 
 _MAX_LEVELS = 31
 """Thresholds that are compared one by one; for more a formula is faster."""
-_BLOCK = 128
-"""Pixels whose codes are interleaved at a time."""
 
 
 def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -83,17 +84,34 @@ class RealsGroup(FusionGroup):
         edge, given = self.def_use.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
         first, second = codes_of(self.step_function.least + np.array([0, self.step_function.step]), edge).tolist()
         batch, channels, *image = edge.shape
-        planes = given.format.layout == Layout.PLAIN
-        body = _body(
-            (batch, channels, math.prod(image)), self.step_function.levels, (first, second - first), planes=planes
-        )
+        pixels, levels = math.prod(image), self.step_function.levels
+        inputs = {
+            "x": double("in0[at]"),
+            "r": double("k1[c]"),
+            "t": double(f"(k0 + c * {levels})", levels),
+        }
+        plane = pixels if given.format.layout == Layout.PLAIN else 0
+        code = code_text(levels, first, second - first)
+        loops = ElementLoops(batch * pixels, channels, inputs, code, plane=plane)
         signs = np.where(self.step_function.rising, 1.0, -1.0)
         constants = [
             np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_signed_thresholds(self.step_function), signs)
         ]
         result = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
-        return PlainStep(self.names, (given.name,), (result,), body, arrays, channels * _BLOCK if planes else 0)
+        return PlainStep(self.names, (given.name,), (result,), loops.text(), arrays, loops.scratch_bytes)
+
+
+def code_text(levels: int, first: int, step: int) -> str:
+    """Return the code in the lane language: `first`, plus `step` for each threshold t[k] that x times r reaches.
+
+    Of `step`, which may be below 0, only the low 8 bits are used, as of the code.
+    """
+    # Plain C would have a loop for a longer sum from 0 on.
+    ends = sorted({0, min(levels, MAX_UNROLLED_LEVELS), levels})
+    reached = "zext(bit(dle(t[k], dmul(x, r))), 32)"
+    sums = " + ".join(f"sum({reached} for k in range({a}, {b}))" for a, b in pairwise(ends))
+    return f"({sums}) * {step % 256} + {first}"
 
 
 def _signed_thresholds(step_function: StepFunction) -> Tensor:
@@ -102,35 +120,6 @@ def _signed_thresholds(step_function: StepFunction) -> Tensor:
     falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
     thresholds: Tensor = np.where(step_function.rising[:, None], reached, falling)
     return thresholds
-
-
-def _body(shape: tuple[int, int, int], levels: int, codes: tuple[int, int], *, planes: bool) -> str:
-    """Return C from numbers (batch, channels, pixels), in planes or with channels last, to codes with channels last."""
-    batch, channels, pixels = shape
-    counted = " + ".join(f"(x >= k0[c * {levels} + {k}])" for k in range(levels))
-    if not planes:
-        return f"""for (size_t p = 0; p < {batch * pixels}; ++p)
-for (size_t c = 0; c < {channels}; ++c) {{
-const double x = in0[p * {channels} + c] * k1[c];
-const int64_t level = {counted};
-out0[p * {channels} + c] = (uint8_t)({codes[0]} + {codes[1]} * level);
-}}
-"""
-    return f"""uint8_t *const row = (uint8_t *)scratch;
-for (size_t n = 0; n < {batch}; ++n)
-for (size_t from = 0; from < {pixels}; from += {_BLOCK}) {{
-const size_t count = {pixels} - from < {_BLOCK} ? {pixels} - from : {_BLOCK};
-for (size_t c = 0; c < {channels}; ++c)
-for (size_t p = 0; p < count; ++p) {{
-const double x = in0[(n * {channels} + c) * {pixels} + from + p] * k1[c];
-const int64_t level = {counted};
-row[c * {_BLOCK} + p] = (uint8_t)({codes[0]} + {codes[1]} * level);
-}}
-for (size_t p = 0; p < count; ++p)
-for (size_t c = 0; c < {channels}; ++c)
-out0[((n * {pixels}) + from + p) * {channels} + c] = row[c * {_BLOCK} + p];
-}}
-"""
 
 
 _FLOAT32_UNIT = 2.0**-24

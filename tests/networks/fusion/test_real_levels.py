@@ -7,10 +7,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bitsynth.graph import read, run
+from bitsynth.isa import lane
+from bitsynth.isa.bits import Bits
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, find_chain, find_step_function
-from bitsynth.network.fusion.real_levels import RealsGroup, _signed_thresholds
+from bitsynth.network.fusion.real_levels import RealsGroup, _signed_thresholds, code_text
 from bitsynth.network.lower import cover
 
 CHANNELS = 5
@@ -53,6 +57,20 @@ def test_levels_are_those_of_the_chain(model, rng):
     points = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.normal(size=(9, CHANNELS))])
     made = step_function.least + ((points * signs)[..., None] >= numbers).sum(-1)
     np.testing.assert_array_equal(made, Oracle(graph, step_function.chain, doubles=True)(points))
+
+
+@pytest.mark.parametrize(("levels", "first", "step"), [(1, 1, -1), (3, 0, 1), (31, 31, -1)])
+def test_codes_count_the_thresholds_that_are_reached(rng, levels, first, step):
+    """Thresholds are reached by numbers equal to them, by infinity too, and none by NaN."""
+    thresholds = np.sort(rng.normal(size=levels))
+    thresholds[0] = -np.inf
+    x = np.array([*thresholds, *np.nextafter(thresholds, -np.inf), np.nan, np.inf, -np.inf, *rng.normal(size=9)])
+    domain = ConcreteDomain()
+    number, one, *t = (Bits(domain, 64, np.asarray(v).view(np.uint64)) for v in (x, np.ones(1), *thresholds[:, None]))
+    given = {"x": number, "r": one, "t": t}
+    text = code_text(levels, first, step)
+    code = lane.compile_lane(lane.parse("code", text, given), [*given], FUNCTIONS)(*given.values(), 0)
+    np.testing.assert_array_equal(code.v % 256, first + step * (x[:, None] >= thresholds).sum(1))
 
 
 @pytest.mark.slow
