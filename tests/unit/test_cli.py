@@ -333,7 +333,7 @@ def test_verify(run):
     out, _ = run("verify", shipped())
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "memory", "table", "passes", "bit", "padding", "loop", "encoding", "machine", "claims", "proved"
+        "memory", "table", "passes", "bit", "padding", "loop", "encoding", "recheck", "machine", "claims", "proved"
     ]  # fmt: skip
     assert re.search(r"machine +\d+ instruction lemmas +discharged by Z3, \d+ quer", out)
     assert "1 lemma" in next(line for line in lines if line.startswith("encoding"))
