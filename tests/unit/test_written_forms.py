@@ -167,11 +167,12 @@ def specs(kernel):
                 yield MatmulSpec(kernel.isa, MatmulOperand(kernel.act_bits, act), MatmulOperand(kernel.w_bits, wgt))
 
 
-def check_texts(isa, forms, texts):
-    """The intrinsics of the texts are those of the forms."""
+def check_texts(isa, forms, texts, *, some=False):
+    """The intrinsics of the texts are those of the forms; `some` forms need not be written."""
     of_forms = declared(isa, forms)
     written = intrinsics("".join(texts))
-    assert written == set().union(*of_forms.values())
+    every = set().union(*of_forms.values())
+    assert written <= every if some else written == every
 
 
 KERNELS = shipped("*/**/bs_mm_*.json")
@@ -198,7 +199,9 @@ def test_c_of_kernels_has_the_instructions_that_the_proof_names(path):
             assert order not in ORDERS
             continue
         texts = [CSource(proved, spec).source for spec in specs(proved.artifact) if spec.core == proved.artifact.core]
-        check_texts(isa, proved.artifact.forms, texts)
+        # A last row's own program, and the paper's halves of registers, are not in the C of every order.
+        some = proved.artifact.scalar_pass is not None or path.parent.name.startswith("paper")
+        check_texts(isa, proved.artifact.forms, texts, some=some)
 
 
 @pytest.mark.parametrize("path", quick(shipped("avx2/bs_dw_*.json")[:1], of=shipped("*/**/bs_dw_*.json")), ids=relative)
