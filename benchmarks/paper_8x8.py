@@ -62,7 +62,8 @@ def source(isa: Isa, kernel: Kernel) -> str:
         raise SpecError(f"{ISA} A1W1 has {kernel.columns} columns and {acc.type} sums; wants {COLUMNS} of 16 bits")
     kinds = {f"w{g}_0": isa.word for g in range(COLUMNS * WORD_BYTES // isa.word.lanes)}
     kinds |= {"a0": isa.word, acc.name: VecType.parse(acc.type)}
-    scope = Scope(isa, dict(kinds))
+    moves = {f"store.{acc.type}", *(f"load.{kind:v}" for kind in kinds.values())}
+    scope = Scope(isa, {*kernel.forms, *moves}, dict(kinds))
     parameters = ", ".join(["uint16_t *out", *(f"{scope.ctype(kind)} {name}" for name, kind in kinds.items())])
     body = [*scope.steps(loop.step.steps), scope.store(f"store.{acc.type}", acc.next, "out")]
     loads = [scope.load(f"load.{kinds[n]:v}", f"in_{n}", _place(isa, n)) for n in kinds]

@@ -10,6 +10,7 @@ from bitsynth.graph.arithmetic import Quantity
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.operators.site import Site, elementwise_operator, for_integers
 from bitsynth.graph.types import Integers, Tensor, compress
+from bitsynth.spec.matmul import MAX_BITS
 
 _MAX_STEPS = 1 << 30
 """Steps by which a constant may move a zero point."""
@@ -49,9 +50,13 @@ def _sum_grid(sign: int) -> Any:
 
 
 def _whole_steps(site: Site, kind: Integers, constant: int) -> Tensor | None:
-    """Return a constant input as a whole number of steps of the integers of another; None if it is not one number."""
+    """Return a constant input as a whole number of steps of the codes of another; None if it is not one number.
+
+    Accumulators are left alone: what is added to them is part of a chain to codes, not the operand of a product.
+    """
     other, value = site.inputs[constant].type, site.given[constant]
-    if site.reference != "exact" or value is None or not kind.is_centred or not kind.has_one_grid:
+    is_code = kind.is_centred and kind.has_one_grid and kind.bits <= MAX_BITS
+    if site.reference != "exact" or value is None or not is_code:
         return None
     number = (value - other.zero) * other.scale if isinstance(other, Integers) else value
     steps = interval(compress(np.asarray(number))) / interval(kind.scale)
@@ -60,7 +65,7 @@ def _whole_steps(site: Site, kind: Integers, constant: int) -> Tensor | None:
 
 
 def _moved_grid(site: Site) -> Integers | None:
-    """Return the type of integers plus, or minus, a constant: the zero point moves by a whole number of steps.
+    """Return the type of codes plus, or minus, a constant: the zero point moves by a whole number of steps.
 
     Given integers 0 .. 3 of scale 0.25, less 0.5. Result: the same integers, whose zero point is 2.
     """
