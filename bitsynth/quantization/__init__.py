@@ -3,11 +3,22 @@
 Data go one way: `float_model` (where quantizers go), `equalization` (of channels), `calibration` (ranges and statistics
 of the inputs given), `grids` (scales), `rounding` (of weights), `reconstruction` (weights and biases fitted to
 quantized inputs), `quantized_model` (the file), `partial_runs` (runs that start in the middle), `search` (widths that
-meet a `goal`, by an `integer_program`; `search_state` keeps what was measured), `error_bound` (the greatest error of an
-output), `report`; `entry` calls them all.
+meet a `goal`, by an `integer_program`; `search_state` keeps what was measured), `finetuning` (by gradients in PyTorch,
+whose operators `torch_network` has), `error_bound` (the greatest error of an output), `report`; `entry` calls them all.
 """
 
 from bitsynth.quantization.entry import FrontModel, Quantized, quantize
-from bitsynth.quantization.report import LayerChoice, OutputError, QuantizationReport, TrialPoint
+from bitsynth.quantization.finetuning import FineTuning
+from bitsynth.quantization.report import FineTuningReport, LayerChoice, OutputError, QuantizationReport, TrialPoint
 
-__all__ = ["FrontModel", "LayerChoice", "OutputError", "QuantizationReport", "Quantized", "TrialPoint", "quantize"]
+__all__ = [
+    "FineTuning",
+    "FineTuningReport",
+    "FrontModel",
+    "LayerChoice",
+    "OutputError",
+    "QuantizationReport",
+    "Quantized",
+    "TrialPoint",
+    "quantize",
+]

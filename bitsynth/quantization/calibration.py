@@ -34,7 +34,7 @@ _MAX_NUMBER = 1e15
 """The greatest number of an edge: sums of squares of many such fit float32."""
 _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
-_FEW_BITS = 5
+MOST_BITS_OF_LONG_SCALES = 5
 """The most bits of codes whose scale is no power of two. Codes of more bits have so many breakpoints that a float32
 formula gives all of them only if it is exact."""
 _SIGNIFICANT_BITS = 4
@@ -132,14 +132,17 @@ class Calibration:
     def grid(self, edge: str, bits: int) -> QuantizerGrid:
         """Return the grid of an edge's quantizer; it is found once."""
         if (edge, bits) not in self._grids:
-            is_long = bits > _FEW_BITS and edge in self.network.computed_edges
             numbers = self.numbers[edge]
             drawn = numbers[: -2 * len(self.samples)] if self.rule.is_inner else numbers
-            self._grids[edge, bits] = activation_grid(drawn, bits, 1 if is_long else _SIGNIFICANT_BITS, self.rule)
+            self._grids[edge, bits] = activation_grid(drawn, bits, self.significant_bits(edge, bits), self.rule)
         return self._grids[edge, bits]
 
-    def _shorten(self, product: WeightedProduct) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
-        """Return what shortens scales of a product's weights: they leave `_FRACTION_BITS` of codes of 8 bits."""
+    def significant_bits(self, edge: str, bits: int) -> int:
+        """Return the significant bits that the scale of an edge's quantizer may have."""
+        return 1 if bits > MOST_BITS_OF_LONG_SCALES and edge in self.network.computed_edges else _SIGNIFICANT_BITS
+
+    def shortening(self, product: WeightedProduct) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
+        """Return the function that shortens scales of weights so that 8-bit codes have `_FRACTION_BITS`."""
         target = self.network.quantized_after(product.output)
         if target is None or product.edge not in self.network.quantized_edges:
             return shorten
@@ -176,7 +179,7 @@ class Calibration:
         shape, axis = self.network.constants[product.weights].shape, product.channel_axis
         moved = (shape[axis], *(size for k, size in enumerate(shape) if k != axis))
         weights = np.moveaxis(rows.reshape(moved), 0, axis).astype(np.float32)
-        shorten = self._shorten(product)
+        shorten = self.shortening(product)
         grid = weight_grid(weights, bits, axis, shorten)
         if moments is None:
             return grid, np.ascontiguousarray(grid.quantized(weights))

@@ -23,14 +23,16 @@ from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 from bitsynth.quantization.calibration import Calibration, FloatResults
-from bitsynth.quantization.equalization import equalize
+from bitsynth.quantization.equalization import Equalized, equalize
 from bitsynth.quantization.error_bound import bound_error
+from bitsynth.quantization.finetuning import FineTuning, Tuned, fine_tune, require_trainable
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
 from bitsynth.quantization.grids import RangeRule, range_rule
 from bitsynth.quantization.integer_program import require_scipy
-from bitsynth.quantization.quantized_model import FILE_FORMATS
+from bitsynth.quantization.quantized_model import FILE_FORMATS, FileFormat, write_model
 from bitsynth.quantization.report import (
+    FineTuningReport,
     OutputError,
     QuantizationReport,
     TrialPoint,
@@ -38,8 +40,9 @@ from bitsynth.quantization.report import (
     pareto_front,
     trial_points,
 )
-from bitsynth.quantization.search import Search, accuracy, find_steps, lossy_edges
+from bitsynth.quantization.search import ImpossibleGoal, Search, find_steps, lossy_edges
 from bitsynth.quantization.search_state import Trial, restored, state_path
+from bitsynth.quantization.torch_network import TorchNetwork, require_torch
 from bitsynth.spec.matmul import MAX_BITS
 
 _MIN_SAMPLES = 4
@@ -87,6 +90,7 @@ def quantize(
     w_bits: Sequence[int] = (2, 3, 4, 8),
     ranges: str = "auto",
     front: bool = False,
+    finetune: float | FineTuning | None = None,
     file_format: str = "qonnx",
     batch: int | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
@@ -103,7 +107,7 @@ def quantize(
         labels: The class of each sample. With them the loss is the accuracy of the first output that is lost, else the
             largest error of an output.
         loss: The greatest loss, such as 0.01 for one percent; of accuracy with its standard error, which few samples
-            make large. None for 0.01, or for any loss if the loss is minimized.
+            make large. With `finetune` that after training. None for 0.01, or for any loss if the loss is minimized.
         cycles: The most predicted cycles of the network.
         bytes: The most bytes of its constants.
         minimize: "cycles", "bytes" or "loss"; empty for cycles if the loss is bounded, else for the loss.
@@ -112,6 +116,9 @@ def quantize(
         threads: Threads that the network will run on.
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
+        finetune: Minutes for which the network with the best widths is trained to give the float network's outputs, or
+            how long as a `FineTuning`. The loss that is reported is then that of a fifth of the samples, which are held
+            back from training. Networks of the front are not trained.
         ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
             least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
             "auto" is "mse".
@@ -125,38 +132,37 @@ def quantize(
 
     Raises:
         SpecError: The file, the data or the options do not fit; or no choice keeps the bounds.
-        ToolError: A package is missing: `pip install 'bitsynth[quantize]'`.
+        ToolError: A package is missing: `pip install 'bitsynth[quantize]'`; for `finetune` 'bitsynth[quantize,train]'.
     """
     acts, wgts = _widths("activations", act_bits, 2), _widths("weights", w_bits, 1)
     rule = range_rule(ranges)
     goal = goal_of(loss=loss, cycles=cycles, bytes=bytes, minimize=minimize)
-    written_as = next((known for known in FILE_FORMATS if known == file_format), None)
-    if written_as is None:
-        raise SpecError(f"the format is qonnx, qcdq or qdq, not {file_format!r}")
+    written_as = _format(file_format)
     if written_as == "qdq" and acts != (MAX_BITS,):
         raise SpecError("activations of QDQ files have 8 bits; allow only these (--act-bits 8), or write qcdq")
     if written_as != "qonnx" and 1 in wgts:
         raise SpecError(f"1-bit weights cannot be written as {written_as}; allow 2 bits or more, or write qonnx")
+    length = FineTuning(minutes=finetune) if isinstance(finetune, int | float) else finetune
+    if length:
+        require_torch()
     require_cpu(isa, cpu)
     chosen_isa = widest(isa)
     target = NetworkTarget(chosen_isa, threads, cpu or cpu_for(isa))
-    if isinstance(model, str | os.PathLike) and Path(model).suffix == ".tflite":
-        raise SpecError(f"{model}: a TensorFlow Lite file is not quantized; give the float network as ONNX")
     progress("reading")
-    loaded = file.load(Path(model)) if isinstance(model, str | os.PathLike) else file.prepare(model, None)
-    network = FloatModel(simplify(loaded, shapes or {}, batch, fixed or {}))
+    network = FloatModel(simplify(_load(model), shapes or {}, batch, fixed or {}))
     if not network.products:
         raise SpecError(f"{_no_product(network)}; there is nothing to quantize")
     if not network.float_outputs:
         raise SpecError("the network has no output in floats, by which the loss could be measured")
     require_scipy()
+    in_torch = TorchNetwork(network.model) if length else None
     samples = _samples(network, data)
-    equalized = equalize(network, samples)
-    calibration = _calibrate(equalized.network, samples, rule, progress)
-    network = calibration.network
+    calibration, equalized = _calibrate(network, samples, rule, progress)
+    if in_torch:
+        require_trainable(calibration, in_torch)
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
     parts = {
-        "model": network.model.SerializeToString(deterministic=True),
+        "model": calibration.network.model.SerializeToString(deterministic=True),
         "target": target,
         "widths": (acts, wgts),
         "ranges": rule,
@@ -165,39 +171,61 @@ def quantize(
     state = restored(state_path({**parts, "labels": classes, **data_parts}, target.isa))
     search = Search(calibration, target, acts, wgts, classes, progress, state)
     search.prepare()
-    best = search.find(goal)
+    best = _find(search, goal, length)
     by: CostName = "bytes" if goal.minimize == "bytes" or (goal.minimize == "loss" and not goal.cycles) else "cycles"
     if front:
         search.explore(by, _FRONT_POINTS)
-        best = search.find(goal)
+        best = _find(search, goal, length)
     points = trial_points(search.trials, best, by)
-    quantized = search.model(best.widths)
+    corrections = search.corrections(best.widths)
+    tuned = fine_tune(calibration, best.widths, corrections, classes, length, progress) if length else None
+    corrections = tuned.corrections if tuned else corrections
+    quantized = write_model(calibration, best.widths, corrections)
     progress("compiling")
     report = replace(
-        _report(search, best, quantized, goal, points, by),
+        _report(search, best, quantized, goal, points, by, tuned),
         equalized=equalized.edges,
         not_equalized=equalized.left,
-        in_floats=tuple(sorted(network.in_floats)),
+        in_floats=tuple(sorted(calibration.network.in_floats)),
     )
     on_front = pareto_front(search.trials, by) if front else []
     models = [
         FrontModel(search.model(trial.widths, written_as), points[search.trials.index(trial)]) for trial in on_front
     ]
-    written = quantized if written_as == "qonnx" else search.model(best.widths, written_as)
-    add_claims(written, _claims(report, _box(calibration)))
-    return Quantized(written, report, tuple(models))
+    if written_as != "qonnx":
+        quantized = write_model(calibration, best.widths, corrections, file_format=written_as)
+    add_claims(quantized, _claims(report, _box(calibration)))
+    return Quantized(quantized, report, tuple(models))
+
+
+def _format(name: str) -> FileFormat:
+    """Return the format of this name; SpecError if there is none."""
+    file_format = next((known for known in FILE_FORMATS if known == name), None)
+    if file_format is None:
+        raise SpecError(f"the format is qonnx, qcdq or qdq, not {name!r}")
+    return file_format
+
+
+def _load(model: str | os.PathLike[str] | Any) -> Any:
+    """Return the ONNX model of a path, or one that is loaded already; SpecError for a file of another kind."""
+    if not isinstance(model, str | os.PathLike):
+        return file.prepare(model, None)
+    if Path(model).suffix == ".tflite":
+        raise SpecError(f"{model}: a TensorFlow Lite file is not quantized; give the float network as ONNX")
+    return file.load(Path(model))
 
 
 def _calibrate(
     network: FloatModel, samples: Sequence[Mapping[str, NDArray[Any]]], rule: RangeRule, progress: Progress
-) -> Calibration:
-    """Run the float network on all samples, and return the calibration, with lossy edges left in floats."""
-    calibration = Calibration(network, samples, rule)
+) -> tuple[Calibration, Equalized]:
+    """Equalize channels and run the float network on all samples; lossy edges are left in floats."""
+    equalized = equalize(network, samples)
+    calibration = Calibration(equalized.network, samples, rule)
     calibration.collect(progress)
     if in_floats := lossy_edges(calibration, progress):
-        calibration = Calibration(replace(network, in_floats=in_floats), samples, rule)
+        calibration = Calibration(replace(equalized.network, in_floats=in_floats), samples, rule)
         calibration.collect(progress)
-    return calibration
+    return calibration, equalized
 
 
 def _no_product(network: FloatModel) -> str:
@@ -275,29 +303,63 @@ def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArr
     return tuple(np.asarray(by_name[name], np.float32) for name in network.float_outputs)
 
 
+def _find(search: Search, goal: SearchGoal, length: FineTuning | None) -> Trial:
+    """Return the best trial that meets a goal; with fine-tuning the most bits if they lose too much before."""
+    if length and goal.loss is not None:
+        most = search.measure(search.most_bits)
+        if not most.loss.fits(goal.loss):
+            return most
+    return search.find(goal)
+
+
 def _report(
-    search: Search, best: Trial, quantized: Any, goal: SearchGoal, points: tuple[TrialPoint, ...], by: CostName
+    search: Search,
+    best: Trial,
+    quantized: Any,
+    goal: SearchGoal,
+    points: tuple[TrialPoint, ...],
+    by: CostName,
+    tuned: Tuned | None,
 ) -> QuantizationReport:
-    """Compile the network, run it on all samples, and return the report."""
+    """Compile the network, run it on all samples (after training on those held back), and return the report.
+
+    Raises:
+        ImpossibleGoal: The network lost too much before training, and does after it.
+    """
     calibration, target = search.calibration, search.target
     network = calibration.network
+    judged = tuned.held_back if tuned else range(len(calibration.samples))
     net = network_of(read(quantized), target, target.threads, search.progress, {})
     report = net.report()
-    loss, native = best.loss, runs_natively(load(target.isa).table)
+    native = runs_natively(load(target.isa).table)
+    finetuned, first = None, best.loss
+    if tuned:
+        outputs = search.outputs(best.widths)
+        first = search.loss([outputs[k] for k in judged], judged)
+        finetuned = FineTuningReport(
+            tuned.steps, len(calibration.samples) - len(judged), len(judged), first.mean, tuned.is_better
+        )
     if native:
         search.progress("running the compiled network")
-        outputs = [_float_outputs(net, network, sample) for sample in calibration.samples]
-        loss = search.loss(outputs)
-        if goal.loss is not None and not loss.fits(goal.loss):
-            warnings.warn(
-                f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
-                f"{goal.loss:.2%}, where ONNX Runtime's run of the same widths lost {best.loss.mean:.2%}",
-                BitsynthWarning,
-                stacklevel=3,
-            )
+        outputs = [_float_outputs(net, network, calibration.samples[k]) for k in judged]
     else:
-        outputs = search.outputs(best.widths)
-    errors, no_bound = _errors(calibration, quantized, outputs, search.progress)
+        run = search.outputs(best.widths, tuned.corrections if tuned else None)
+        outputs = [run[k] for k in judged]
+    loss = search.loss(outputs, judged)
+    if goal.loss is not None and not loss.fits(goal.loss):
+        if tuned and not best.loss.fits(goal.loss) and loss.mean > goal.loss:
+            raise ImpossibleGoal(
+                f"{goal}: not possible. The most bits lose {first.mean:.2%} before fine-tuning, and {loss.mean:.2%} "
+                f"after {tuned.steps} steps of it; allow a greater loss, more bits, or more minutes"
+            )
+        before = "before fine-tuning it" if tuned else "where ONNX Runtime's run of the same widths"
+        warnings.warn(
+            f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
+            f"{goal.loss:.2%}, {before} lost {first.mean:.2%}",
+            BitsynthWarning,
+            stacklevel=3,
+        )
+    errors, no_bound = _errors(calibration, quantized, outputs, judged, search.progress)
     steps = find_steps(network.products, net.graph, report)
     return QuantizationReport(
         isa=target.isa,
@@ -311,7 +373,7 @@ def _report(
         minimized=goal.minimize,
         most_cycles=goal.cycles,
         most_bytes=goal.bytes,
-        float_accuracy=None if search.labels is None else accuracy(calibration.outputs, search.labels),
+        float_accuracy=search.float_accuracy(judged),
         layers=layer_choices(search, best.widths, steps),
         cycles=sum(step.cycles for step in report.steps),
         weight_bytes=report.weight_bytes,
@@ -321,6 +383,7 @@ def _report(
         in_kernels=len(steps),
         errors=errors,
         no_error_bound=no_bound,
+        finetuned=finetuned,
     )
 
 
@@ -336,9 +399,13 @@ def _box(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 
 def _errors(
-    calibration: Calibration, quantized: Any, outputs: Sequence[FloatResults], progress: Progress
+    calibration: Calibration,
+    quantized: Any,
+    outputs: Sequence[FloatResults],
+    samples: Sequence[int],
+    progress: Progress,
 ) -> tuple[tuple[OutputError, ...], str]:
-    """Return the greatest errors of each output, measured and proved, and why no bound is proved."""
+    """Return the greatest errors of each output, measured on samples and proved, and why no bound is proved."""
     progress("bounding the error")
     network = calibration.network
     seen = {edge: (float(some.min()), float(some.max())) for edge, some in calibration.numbers.items()}
@@ -346,7 +413,7 @@ def _errors(
     bound, in_ranges = (bound_error(network, quantized, box, ranges) for ranges in ({}, seen))
     errors = []
     for k, name in enumerate(network.float_outputs):
-        pairs = zip(outputs, calibration.outputs, strict=True)
+        pairs = zip(outputs, (calibration.outputs[s] for s in samples), strict=True)
         worst = max(float(np.abs(ours[k].astype(np.float64) - theirs[k]).max()) for ours, theirs in pairs)
         errors.append(OutputError(name, worst, bound.outputs.get(name), in_ranges.outputs.get(name)))
     return tuple(errors), bound.no_bound
@@ -361,7 +428,7 @@ def _claims(report: QuantizationReport, box: dict[str, tuple[float, float]]) -> 
         "the error of the quantized network against the float network, by its quantizer; not checked by readers",
         MeasuredErrors(
             by=report.measured_by,
-            samples=report.samples,
+            samples=report.finetuned.held_back if report.finetuned else report.samples,
             loss_is=report.loss_is,
             loss=report.loss,
             standard_error=report.standard_error,

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import edge_names
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.float_model import WeightedProduct, names_read
+from bitsynth.quantization.float_model import FloatModel, WeightedProduct, names_read
 from bitsynth.quantization.grids import QuantizerGrid
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -38,15 +38,33 @@ class Widths:
 
 @dataclass(frozen=True)
 class Corrections:
-    """Constants of products that differ from those of the calibration.
+    """Constants of products, and grids of edges, that differ from those of the calibration.
 
     Args:
         bias: Numbers (channels,) to add to the results of products, by product.
         weights: The grid and the rounded weights, by product.
+        edges: The grid, by edge.
     """
 
     bias: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     weights: Mapping[str, tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
+    edges: Mapping[str, QuantizerGrid] = field(default_factory=dict)
+
+
+def bias_of(network: FloatModel, product: WeightedProduct) -> NDArray[np.float32] | None:
+    """Return the bias of a product in the float network, (channels,) or one number.
+
+    None if none can be added: it has a third operand that is computed when the network runs, or a bias of rows.
+    """
+    node = network.makers[product.output]
+    if node.op_type == "MatMul" or len(node.input) < 3 or not node.input[2]:
+        return np.zeros(1, np.float32)
+    own = network.constants.get(node.input[2])
+    channels = network.constants[product.weights].shape[product.channel_axis]
+    if own is None or (own.size > 1 and (own.size, own.shape[-1]) != (channels, channels)):
+        return None
+    beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
+    return np.asarray(own.reshape(-1) * np.float32(beta), np.float32)
 
 
 @dataclass
@@ -117,7 +135,11 @@ class _Writer:
     def _edge(self, edge: str) -> None:
         """Add the quantizer of an edge, if it has one."""
         if bits := self.widths.edges.get(edge):
-            self.same[edge] = self._quantizer(edge, self.calibration.grid(edge, bits))
+            self.same[edge] = self._quantizer(edge, self._grid(edge, bits))
+
+    def _grid(self, edge: str, bits: int) -> QuantizerGrid:
+        """Return the grid of an edge."""
+        return self.corrections.edges.get(edge) or self.calibration.grid(edge, bits)
 
     def _weights(self, name: str, grid: QuantizerGrid, weights: NDArray[np.float32]) -> str:
         """Add quantized weights; return their edge."""
@@ -202,19 +224,15 @@ class _Writer:
 
     def _add_bias(self, node: Any, product: WeightedProduct) -> None:
         """Add the bias and its correction to a product, as whole accumulators, so that it costs nothing."""
-        network = self.calibration.network
+        own = bias_of(self.calibration.network, product)
+        if own is None:
+            return
         place = 2 if node.op_type in ("Conv", "Gemm") else -1
-        has_own = place == 2 and len(node.input) > 2 and node.input[2] in network.constants
-        own = network.constants[node.input[2]] if has_own else np.zeros(1, np.float32)
-        if place == 2 and len(node.input) > 2 and node.input[2] and not has_own:
-            return  # a third operand that is computed when the network runs
-        channels = network.constants[product.weights].shape[product.channel_axis]
-        if own.size > 1 and (own.size, own.shape[-1]) != (channels, channels):
-            return  # a bias of rows
-        beta = next((a for a in node.attribute if a.name == "beta"), None)
-        total = self._whole(product, own * (beta.f if beta else 1.0) + self.corrections.bias.get(product.name, 0))
-        if beta:
-            beta.f = 1.0
+        has_own = place == 2 and len(node.input) > 2 and bool(node.input[2])
+        total = self._whole(product, own + self.corrections.bias.get(product.name, 0))
+        for attribute in node.attribute:
+            if attribute.name == "beta":
+                attribute.f = 1.0
         if not total.any() and not has_own:
             return
         name = self._constant(f"{node.name}.bias", total.astype(np.float32))
@@ -237,9 +255,8 @@ class _Writer:
         if product.edge not in self.widths.edges:
             return bias
         grid, _ = self._rounded(product)
-        unit = grid.scale.reshape(-1).astype(np.float64) * float(
-            self.calibration.grid(product.edge, self.widths.edges[product.edge]).scale
-        )
+        edge_scale = self._grid(product.edge, self.widths.edges[product.edge]).scale
+        unit = grid.scale.reshape(-1).astype(np.float64) * float(edge_scale)
         half = 0.5 * self.calibration.network.is_added(product.output)
         return np.asarray((np.rint(bias / unit - half) + half) * unit)
 

@@ -81,6 +81,25 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class FineTuningReport:
+    """What fine-tuning did.
+
+    Args:
+        steps: Steps of gradient descent.
+        trained_on: The samples that it was trained on.
+        held_back: The others, by which the report's loss, accuracy and errors are measured.
+        loss_before: The loss on these before fine-tuning.
+        is_better: Whether a state did better on them than before; else the network was left as it was.
+    """
+
+    steps: int
+    trained_on: int
+    held_back: int
+    loss_before: float
+    is_better: bool
+
+
+@dataclass(frozen=True)
 class QuantizationReport:
     """The result of a quantization.
 
@@ -90,7 +109,7 @@ class QuantizationReport:
         samples: Calibration inputs.
         loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
             output's error over the standard deviation of the float network's output, of the output that loses most.
-        loss: The loss of the network that was written, on the calibration inputs.
+        loss: The loss of the network that was written, on the calibration inputs; after fine-tuning on those held back.
         standard_error: The standard error of the loss; 0 if `loss_is` is "error". The bound holds for the sum of both.
         measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
         bound: The loss that was allowed; None if any was.
@@ -107,6 +126,7 @@ class QuantizationReport:
         in_kernels: Products that layers compute.
         errors: The greatest errors of each output, measured and proved.
         no_error_bound: Why no bound of the errors is proved; empty if one is.
+        finetuned: What fine-tuning did; None without.
         equalized: Edges whose channels were equalized.
         not_equalized: Why an edge between two products cannot be, by edge.
         in_floats: Edges that stay in floats, as their 8 bits alone would lose too much.
@@ -133,6 +153,7 @@ class QuantizationReport:
     in_kernels: int
     errors: tuple[OutputError, ...]
     no_error_bound: str
+    finetuned: FineTuningReport | None
     equalized: tuple[str, ...] = ()
     not_equalized: Mapping[str, str] = field(default_factory=dict)
     in_floats: tuple[str, ...] = ()

@@ -191,16 +191,17 @@ class Search:
         if trial is None:
             outputs = self.outputs(widths)
             _, report = self._compile(self.model(widths))
-            trial = Trial(widths, self.loss(outputs), _whole_cost(report))
+            trial = Trial(widths, self.loss(outputs, range(len(outputs))), _whole_cost(report))
             self.state.trials.append(trial)
             self.state.save()
         if trial not in self.trials:
             self.trials.append(trial)
         return trial
 
-    def outputs(self, widths: Widths) -> list[FloatResults]:
-        """Return the float outputs for all samples with some widths, products reconstructed."""
-        model = write_model(self.calibration, widths, self.corrections(widths), runnable=True)
+    def outputs(self, widths: Widths, corrections: Corrections | None = None) -> list[FloatResults]:
+        """Return the float outputs for all samples with some widths; products reconstructed unless they are given."""
+        corrected = corrections or self.corrections(widths)
+        model = write_model(self.calibration, widths, corrected, runnable=True)
         return self._run(model, range(len(self.calibration.samples)))
 
     def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
@@ -217,13 +218,28 @@ class Search:
         chosen = (product.name, widths.weights[product.name]), (product.edge, widths.edges.get(product.edge, 0))
         return sum(self.state.estimates.get(choice, 0.0) for choice in chosen)
 
-    def loss(self, outputs: Sequence[FloatResults]) -> Loss:
-        """Return the loss: the share of right classes lost, or the largest error of an output over its deviation."""
-        wanted = self.calibration.outputs
-        if self.labels is None:
+    def loss(self, outputs: Sequence[FloatResults], samples: Sequence[int]) -> Loss:
+        """Return the loss on samples: the share of right classes lost, or the largest error of an output.
+
+        Errors are relative to the deviation of the float network's output.
+        """
+        wanted, labels = [self.calibration.outputs[k] for k in samples], self._labels_of(samples)
+        if labels is None:
             return Loss(math.sqrt(max(relative_errors(outputs, wanted))), 0.0)
-        lost = _right(wanted, self.labels).astype(np.int64) - _right(outputs, self.labels)
+        lost = _right(wanted, labels).astype(np.int64) - _right(outputs, labels)
         return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
+
+    def float_accuracy(self, samples: Sequence[int]) -> float | None:
+        """Return the share of right classes of the float network on samples; None without labels."""
+        labels = self._labels_of(samples)
+        wanted = [self.calibration.outputs[k] for k in samples]
+        return None if labels is None else float(_right(wanted, labels).mean())
+
+    def _labels_of(self, samples: Sequence[int]) -> NDArray[np.int64] | None:
+        """Return the class of each item of samples."""
+        if self.labels is None:
+            return None
+        return self.labels.reshape(len(self.calibration.samples), -1)[list(samples)].reshape(-1)
 
     def find(self, goal: SearchGoal) -> Trial:
         """Return the best trial that meets a goal, of those of this search; ImpossibleGoal if none does."""
@@ -389,11 +405,6 @@ def relative_errors(got: Sequence[FloatResults], wanted: Sequence[FloatResults])
         a, b = np.stack(own).astype(np.float64), np.stack(its).astype(np.float64)
         errors.append(float(np.square(a - b).mean() / max(float(b.var()), 1e-30)))
     return errors
-
-
-def accuracy(outputs: Sequence[FloatResults], labels: NDArray[np.int64]) -> float:
-    """Return the share of samples whose greatest number of the first output is that of their class."""
-    return float(_right(outputs, labels).mean())
 
 
 def _right(outputs: Sequence[FloatResults], labels: NDArray[np.int64]) -> NDArray[np.bool_]:

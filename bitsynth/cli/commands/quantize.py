@@ -102,6 +102,16 @@ WrittenAs = Annotated[
         "--format", metavar="FORMAT", help="qonnx; qcdq, without 1-bit weights; or qdq, with 8-bit activations alone."
     ),
 ]
+FineTune = Annotated[
+    str | None,
+    typer.Option(
+        "--finetune",
+        metavar="MINUTES",
+        help="Train the network with the best widths for some minutes, such as 10 or 0.5; or for steps, such as "
+        "2000steps. Needs PyTorch (the extra train).",
+        show_default="no training",
+    ),
+]
 FrontFolder = Annotated[
     Path | None,
     typer.Option(
@@ -133,6 +143,7 @@ def quantize(
     shape: InputShapes = None,
     fix: FixedInputs = None,
     written_as: WrittenAs = "qonnx",
+    finetune: FineTune = None,
     pareto: FrontFolder = None,
     html: HtmlFile = None,
     as_json: Json = False,
@@ -141,15 +152,19 @@ def quantize(
 
     Chooses bits for each layer: the fewest predicted cycles on the processor at a loss of at most --loss. With
     --cycles or --bytes alone it looks for the least loss within these bounds; --minimize names another goal, and all
-    bounds hold. Weights and biases are fitted layer by layer to the inputs given; there is no training. Inputs of the
-    network have 8 bits, as have residuals and inputs of pools that no product reads. The file is for
-    `bitsynth compile`; ONNX Runtime runs it too as qcdq or qdq.
+    bounds hold. Weights and biases are fitted layer by layer to the inputs given. Inputs of the network have 8 bits,
+    as have residuals and inputs of pools that no product reads. The file is for `bitsynth compile`; ONNX Runtime runs
+    it too as qcdq or qdq.
 
-    The loss is measured on the data given, at the end by the compiled network where the instruction set runs here.
-    Judge the result by other data. A search that was interrupted goes on when it is repeated.
+    --finetune trains the network that was chosen, to give the float network's outputs, on four fifths of the samples.
+
+    The loss is measured on the data given, after training on the other fifth; at the end by the compiled network where
+    the instruction set runs here. Judge the result by other data. A search that was interrupted goes on when it is
+    repeated.
     """
     from bitsynth.graph.read.file import named
     from bitsynth.quantization import quantize as quantize_network
+    from bitsynth.quantization.finetuning import FineTuning
 
     require_result_files(to, html, plot=pareto and pareto / _FRONT)
     if pareto:
@@ -161,6 +176,7 @@ def quantize(
     if html and html.absolute() == to.absolute():
         raise SpecError(f"--html and -o name the same file; {_ADVICE}")
     bound = None if loss is None else _parse_loss(loss)
+    length = None if finetune is None else FineTuning.parse(finetune)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     arrays = _read(data)
     with named(model), output.progress("quantize", bar=True) as say:
@@ -182,6 +198,7 @@ def quantize(
             shapes=parse_shapes(shape),
             fixed=parse_fixed(fix),
             front=pareto is not None,
+            finetune=length,
             file_format=written_as,
             progress=say,
         )
@@ -297,12 +314,22 @@ def _ends(report: QuantizationReport) -> list[str]:
     """Return the lines below the table."""
     what = "of accuracy" if report.loss_is == "accuracy" else "error of the output"
     error = f", standard error {report.standard_error:.2%}" if report.standard_error else ""
+    data = "these data"
+    tuning = []
+    if tuned := report.finetuned:
+        data = f"the {output.count(tuned.held_back, 'sample')} held back"
+        kept = "" if tuned.is_better else "; none was better, so it is as before"
+        tuning = [
+            f"training {output.count(tuned.steps, 'step')} on {output.count(tuned.trained_on, 'sample')}{kept}",
+            f"before   {tuned.loss_before:.2%} {what} on {data}",
+        ]
     allowed = "any allowed" if report.bound is None else f"{report.bound:.2%} allowed"
     lines = [
         f"{report.in_kernels} of {output.count(len(report.layers), 'product')} by kernels; expected in "
         f"{report.cycles:,} cycles",
         f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
-        f"loss     {report.loss:.2%} {what}{error} on these data, {allowed}; by {report.measured_by}",
+        *tuning,
+        f"loss     {report.loss:.2%} {what}{error} on {data}, {allowed}; by {report.measured_by}",
     ]
     if report.equalized:
         lines.append(f"channels equalized: {output.count(len(report.equalized), 'edge')}, at no cost")
@@ -313,7 +340,7 @@ def _ends(report: QuantizationReport) -> list[str]:
         lines.append(f"in floats: {edges} whose 8 bits alone would lose too much: {names}{more}")
     for output_error in report.errors:
         name = shown(output_error.output)
-        lines.append(f"errors   of {name}: at most {output_error.measured:.4g} measured on these data")
+        lines.append(f"errors   of {name}: at most {output_error.measured:.4g} measured on {data}")
         if output_error.bound is not None:
             lines[-1] += f"; at most {output_error.bound:.4g} proved for all inputs in their range"
         if output_error.bound_in_ranges is not None:
