@@ -75,13 +75,18 @@ def equalize(network: FloatModel, samples: Sequence[Feed]) -> Equalized:
         divisor = _divisors(ranges[second.edge], _weights_read(network, second))
         if (divisor == 1).all():
             continue
-        edges.append(second.edge)
+        scaled: dict[str, NDArray[Any]] = {}
         for name, axis in _constants_of(network, first):
             value = constants.get(name, network.constants[name])
             shape = [-1 if k == axis % value.ndim else 1 for k in range(value.ndim)]
-            constants[name] = value / divisor.reshape(shape)
+            scaled[name] = value / divisor.reshape(shape)
         weights = constants.get(second.weights, network.constants[second.weights])
-        constants[second.weights] = weights * _of_channels(second, weights, divisor)
+        scaled[second.weights] = weights * _of_channels(second, weights, divisor)
+        if all(map(_is_float32, scaled.values())):
+            edges.append(second.edge)
+            constants |= scaled
+        else:
+            left[second.edge] = "float32 does not hold the scaled weights"
     model = onnx.ModelProto()
     model.CopyFrom(network.model)
     for each in model.graph.initializer:
@@ -90,15 +95,22 @@ def equalize(network: FloatModel, samples: Sequence[Feed]) -> Equalized:
     return Equalized(FloatModel(model), tuple(edges), left)
 
 
+def _is_float32(values: NDArray[Any]) -> bool:
+    """Return whether float32 holds all values exactly: factors may lead to infinities and to subnormal numbers."""
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float32) == values).all())
+
+
 def _pairs(network: FloatModel) -> tuple[list[tuple[WeightedProduct, WeightedProduct]], dict[str, str]]:
     """Return the pairs of products that can be equalized, and why others cannot, by the edge that is read."""
     of_output = {product.output: product for product in network.products}
     pairs, left = [], {}
     for second in network.products:
-        edge, why, is_flat = second.edge, "", False
+        edge, why, is_flat, pools = second.edge, "", False, False
         while edge not in of_output and not why and edge in network.makers:
             node = network.makers[edge]
             why, is_flat = _why_not(network, edge, node), is_flat or node.op_type == "Flatten"
+            pools |= node.op_type.endswith("Pool")
             edge = node.input[0]
         first = of_output.get(edge)
         why = why or _several(network, edge)
@@ -107,6 +119,8 @@ def _pairs(network: FloatModel) -> tuple[list[tuple[WeightedProduct, WeightedPro
                 left[second.edge] = why or f"no product before it ({network.makers[edge].op_type})"
         elif not _constants_of(network, first):
             left[second.edge] = f"the bias of {first.output} is not its own constant"
+        elif pools and first.op != "Conv":
+            left[second.edge] = f"a pool mixes channels of {first.output}, which are along the last axis"
         elif (first.op == "Conv") != (second.op == "Conv") and not is_flat:
             left[second.edge] = f"channels of {first.output} are along another axis"
         else:
@@ -198,6 +212,8 @@ def _of_channels(product: WeightedProduct, weights: NDArray[Any], numbers: NDArr
 
 def _divisors(ranges: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
     """Return the powers of two that channels are divided by, whose logarithms have a mean near 0."""
+    if not np.isfinite(ranges).all():
+        return np.ones(len(ranges))
     wanted = np.log2(np.maximum(ranges, _SMALLEST))
     used = ranges > _SMALLEST
     if weights is not None:

@@ -78,3 +78,30 @@ def test_even_channels_are_left(samples):
     network = depthwise([node("Relu", "c1", "a1")])
     once = equalize(network, samples).network
     assert equalize(once, samples).edges == ()
+
+
+def test_pools_along_the_channels_of_a_matrix_product_are_left():
+    rng = np.random.default_rng(2)
+    uneven = rng.normal(size=(8, 8)) * [1, 1, 1, 1024, 1, 1, 1, 1]
+    nodes = [
+        node("MatMul", "x w1", "c1"),
+        node("MaxPool", "c1", "p", kernel_shape=[1, 2], strides=[1, 2]),
+        node("MatMul", "p w2", "y"),
+    ]
+    constants = {"w1": uneven.astype(np.float32), "w2": rng.normal(size=(4, 5)).astype(np.float32)}
+    network = FloatModel(model(nodes, {"x": (1, 1, 8, 8)}, constants, opset=17))
+    equalized = equalize(network, [{"x": rng.normal(size=(1, 1, 8, 8)).astype(np.float32)}])
+    assert equalized.edges == ()
+    assert equalized.left == {"p": "a pool mixes channels of c1, which are along the last axis"}
+
+
+@pytest.mark.parametrize("size", [3e38, 1e-44])
+def test_weights_that_float32_would_not_hold_are_left(size, samples):
+    rng = np.random.default_rng(2)
+    uneven = np.exp2([0, 4, -3, 5, -5, 1, 2, -4])[:, None, None, None]
+    nodes = [node("Conv", "x w1", "c1"), node("Relu", "c1", "a1"), node("Conv", "a1 w2", "y", group=8)]
+    constants = {"w1": rng.normal(size=(8, 3, 3, 3)) * uneven, "w2": np.full((8, 1, 3, 3), size)}
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    equalized = equalize(FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, values, opset=17)), samples)
+    assert equalized.edges == ()
+    assert equalized.left == {"a1": "float32 does not hold the scaled weights"}

@@ -12,8 +12,8 @@ from bitsynth.graph.operators.site import Site, elementwise_operator, for_intege
 from bitsynth.graph.types import Integers, Tensor, compress
 from bitsynth.spec.matmul import MAX_BITS
 
-_MAX_STEPS = 1 << 30
-"""Steps by which a constant may move a zero point."""
+_MAX_STEPS = 1 << MAX_BITS
+"""Steps by which a constant may move a zero point: sums of products with it must fit in int32."""
 
 
 def _add(site: Site, a: Quantity, b: Quantity) -> Quantity:
