@@ -99,7 +99,11 @@ def test_pools_along_the_channels_of_a_matrix_product_are_left():
 def test_weights_that_float32_would_not_hold_are_left(size, samples):
     rng = np.random.default_rng(2)
     uneven = np.exp2([0, 4, -3, 5, -5, 1, 2, -4])[:, None, None, None]
-    nodes = [node("Conv", "x w1", "c1"), node("Relu", "c1", "a1"), node("Conv", "a1 w2", "y", group=8)]
+    nodes = [
+        node("Conv", "x w1", "c1", name="first"),
+        node("Relu", "c1", "a1"),
+        node("Conv", "a1 w2", "y", name="second", group=8),
+    ]
     constants = {"w1": rng.normal(size=(8, 3, 3, 3)) * uneven, "w2": np.full((8, 1, 3, 3), size)}
     values = {name: value.astype(np.float32) for name, value in constants.items()}
     equalized = equalize(FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, values, opset=17)), samples)
