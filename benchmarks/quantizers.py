@@ -1,4 +1,4 @@
-"""Quantizers of float networks compared: the same networks, calibration samples, bits and other samples to judge by.
+"""Quantizers of float networks compared on the same networks and samples, by bits of weights and inputs of products.
 
     python benchmarks/quantizers.py --networks FOLDER --fashion FOLDER --work FOLDER [--python TOOL=PATH ...]
         [--only NETWORK ...] [--tools TOOL ...] [--collect] [--json] [--results FOLDER]

@@ -555,7 +555,7 @@ class Instruction(NamedTuple):
         operands: Name, type, and whether it is memory.
         out: The type of the result.
         lane: The expression of lane i.
-        names: CodeNumbers that the expression may use.
+        names: The numbers that the expression may use, by name.
         immediate: The name of the immediate, with its least and its greatest value; or None.
         stores: Whether it writes to memory.
     """
@@ -1092,6 +1092,8 @@ def check_layout(kernel: CheckedKernel) -> str:
         for inputs, codes in ((given["rows"], kernel.rows), (given["columns"], kernel.columns)):
             planes = [x for x in inputs if x["type"] == "planes"]
             require(all(0 <= t < 1 << codes for x in planes for t in x["tables"]), "a function of more codes")
+    sizes = {x.get("slots", 1) for given in k["passes"] for x in given["rows"]}
+    require(len(sizes) == 1, "inputs of rows differ in size, and one broadcast loads them")
     return f"layout: {k['columns']} columns, one slot each"
 
 
@@ -1107,6 +1109,7 @@ def check_moves(kernel: CheckedKernel) -> str:
     check_store(kernel, memory["store_tile"], tile)
     x, y = unknown_lanes("x", tile), unknown_lanes("y", tile)
     added = tuple(of_sum(a.number().plus(b.number()), 32) for a, b in zip(x, y, strict=True))
+    require(memory["add_tile"] in kernel.instructions, f"there is no instruction {memory['add_tile']}")
     add = kernel.instructions[memory["add_tile"]]
     require(not add.stores and same(view(add([x, y]), tile), added), f"{memory['add_tile']} does not add int32 lanes")
     return "moves: inputs and tiles are moved lane by lane, and int32 lanes are added"
@@ -1214,20 +1217,22 @@ def check_column(kernel: CheckedKernel, column: int, step: Sum, wanted: CodeNumb
 def check_padding(kernel: CheckedKernel) -> str:
     """Raise Wrong unless bytes of 0 on both sides add nothing.
 
-    They stand for codes all of whose bits are 0. That of the activation must be 0, so that the product is 0; the terms
-    of both must be 0, since the terms of padding are not added. By `check_products` the step then adds 0.
+    They stand for one code of each side, all of whose bits are 0 in every input. The activation's must be 0, so that
+    the product is 0; the terms of both must be 0, since the terms of padding are not added. By `check_products` the
+    step then adds 0.
     """
     k = kernel.fields
     for side, codes, terms, is_act in (
         ("rows", kernel.rows, k["row_terms"], not k["swapped"]),
         ("columns", kernel.columns, k["column_terms"], k["swapped"]),
     ):
-        for given in (x for of_pass in k["passes"] for x in of_pass[side]):
-            zeros = [c for c in range(codes) if not any(t >> c & 1 for t in given.get("tables", ()))]
-            pads = [0] if given["type"] == "table" else zeros[:1]
-            require(bool(pads) and (pads == [0] or not is_act), "padding is no activation of 0")
-            require(given["type"] == "planes" or given["values"][0] == 0, "padding has a value")
-            require(terms[pads[0]] == 0, "padding has a term")
+        inputs = [given for of_pass in k["passes"] for given in of_pass[side]]
+        tables = [table for given in inputs for table in given.get("tables", ())]
+        is_table = any(given["type"] == "table" for given in inputs)
+        pads = [c for c in ([0] if is_table else range(codes)) if not any(table >> c & 1 for table in tables)]
+        require(bool(pads) and (pads[0] == 0 or not is_act), "padding is no activation of 0")
+        require(all(x["type"] == "planes" or x["values"][0] == 0 for x in inputs), "padding has a value")
+        require(terms[pads[0]] == 0, "padding has a term")
     return "padding: bytes of 0 add nothing"
 
 
@@ -1295,7 +1300,7 @@ def read_kernel(record: dict[str, Any], folder: Path) -> CheckedKernel:
     """Return what is checked of a kernel file; NotCovered if this file does not know its kind."""
     fields = record["kernel"]
     if why := not_covered(fields):
-        raise NotCovered(f"not checked by the independent checker: {why}")
+        raise NotCovered(f"not covered by the second checker: {why}")
     require(1 <= fields["act_bits"] <= 8 and 1 <= fields["w_bits"] <= 8, "codes are not of 1 to 8 bits")
     name = re.match(r"bs_mm_a(\d)u_w(\d)([bs])_s32_([a-z0-9_]+)_\d+x\d+x\d+", record["name"])
     require(name is not None, "the name does not say what is multiplied")
@@ -1314,32 +1319,39 @@ def check(record: dict[str, Any], folder: Path) -> list[str]:
         record: The kernel file, as JSON gives it.
         folder: The folder that declares its instruction set.
     """
-    kernel = read_kernel(record, folder)
-    return [
-        check_layout(kernel),
-        check_moves(kernel),
-        check_tables(kernel),
-        check_products(kernel),
-        check_padding(kernel),
-        check_bound(kernel, record["certificate"]["k_max"]),
-    ]
+    try:
+        kernel = read_kernel(record, folder)
+        return [
+            check_layout(kernel),
+            check_moves(kernel),
+            check_tables(kernel),
+            check_products(kernel),
+            check_padding(kernel),
+            check_bound(kernel, record["certificate"]["k_max"]),
+        ]
+    except tomllib.TOMLDecodeError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Wrong(f"a field is missing or of another type ({type(error).__name__}: {error})") from error
 
 
 def main(arguments: list[str]) -> int:
     """Check a kernel file against the folder of its instruction set, and say what holds; an exit code."""
     try:
         path, folder = map(Path, arguments)
-        claims = check(json.loads(path.read_bytes()), folder)
+        record = json.loads(path.read_bytes())
+        claims = check(record, folder)
     except NotCovered as why:
         sys.stderr.write(f"{why}\n")
         return 3
     except Wrong as why:
         sys.stderr.write(f"wrong: {why}\n")
         return 1
-    except Exception as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    except (OSError, ValueError, RecursionError) as error:
+        sys.stderr.write(f"cannot be read: {error}\n")
         return 2
-    print("\n".join([*claims, "the kernel is right for all inputs"]))
+    most = record["certificate"]["k_max"]
+    print("\n".join([*claims, f"products are right for all codes, and sums of up to {most:,} of them stay in int32"]))
     return 0
 
 

@@ -116,9 +116,10 @@ def quantize(
         threads: Threads that the network will run on.
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
-        finetune: Minutes for which the network with the best widths is trained to give the float network's outputs, or
-            how long as a `FineTuning`. The loss that is reported is then that of a fifth of the samples, which are held
-            back from training. Networks of the front are not trained.
+        finetune: Minutes for which the network with the best widths is trained to give the float network's outputs
+            (with labels, the shares of classes in the first output alone), or how long as a `FineTuning`. The loss that
+            is reported is then that of a fifth of the samples, which are held back from training. Networks of the
+            front are not trained.
         ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
             least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
             "auto" is "mse".
@@ -354,8 +355,8 @@ def _report(
             )
         before = "before fine-tuning it" if tuned else "where ONNX Runtime's run of the same widths"
         warnings.warn(
-            f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
-            f"{goal.loss:.2%}, {before} lost {first.mean:.2%}",
+            f"the network, run by {'compiled C' if native else 'ONNX Runtime'}, loses {loss.mean:.2%} (standard error "
+            f"{loss.error:.2%}), above the bound of {goal.loss:.2%}, {before} lost {first.mean:.2%}",
             BitsynthWarning,
             stacklevel=3,
         )

@@ -6,7 +6,8 @@ the first product's results is divided by s, and the weights that the second mul
 (Nagel et al., *Data-Free Quantization Through Weight Equalization and Bias Correction*, 2019, section 4.1). Weights of
 the first product have a scale for each of these channels anyway. Where each result of the second product reads one
 channel (a depthwise convolution), its weights do too, and all ranges are made equal; else the square root of the range
-is shared with the weights, as in the paper. Factors are powers of two: the float network gives the same numbers.
+is shared with the weights, as in the paper. Factors are powers of two: the float network gives the same numbers, unless
+a result leaves the range of normal float32.
 
 Given:  a = Relu(2 x, 32 x), of numbers up to 2 and up to 32 in two channels, which a depthwise convolution multiplies
         by 1 and by 1

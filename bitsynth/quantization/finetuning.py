@@ -293,7 +293,7 @@ class _Training:
         self._is_softmax = maker is not None and maker.op_type == "Softmax"
 
     def lost(self, samples: NDArray[np.int64]) -> TorchTensor:
-        """Return how far outputs are from the float network's: the mean over samples, which training makes small.
+        """Return the mean distance of outputs from the float network's, over samples, which training minimizes.
 
         With labels it is the divergence of Kullback and Leibler between shares of classes, else the squared error
         relative to the variance.

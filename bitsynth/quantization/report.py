@@ -89,7 +89,8 @@ class FineTuningReport:
         trained_on: The samples that it was trained on.
         held_back: The others, by which the report's loss, accuracy and errors are measured.
         loss_before: The loss on these before fine-tuning.
-        is_better: Whether a state did better on them than before; else the network was left as it was.
+        is_better: Whether a state came nearer to the float network's outputs on them, though the loss of accuracy may
+            be greater; else the network was left as it was.
     """
 
     steps: int

@@ -58,7 +58,7 @@ class _Site:
         """Return a constant input; None if it is left out."""
         if place >= len(self.node.input) or not self.node.input[place]:
             return None
-        if place >= len(self.arrays) or self.arrays[place] is None:
+        if self.arrays[place] is None:
             raise self.refusal(f"its input {self.node.input[place]} is not constant")
         return self.arrays[place]
 

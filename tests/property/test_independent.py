@@ -1,4 +1,4 @@
-"""The independent checker of kernels accepts what ships, refuses what is wrong, and shares no code with bitsynth."""
+"""The second checker of kernels accepts what ships, refuses what is wrong, and shares no code with bitsynth."""
 
 import ast
 import json
@@ -61,7 +61,7 @@ def test_shipped_kernels_are_accepted_or_of_a_kind_that_is_named(path):
     kind = record["kernel"]
     if independent.not_covered(kind):
         assert record["method"] in ("pairs", "fip") or kind.get("beside")
-        with pytest.raises(independent.NotCovered, match="not checked by the independent checker: "):
+        with pytest.raises(independent.NotCovered, match="not covered by the second checker: "):
             check(record)
     else:
         assert [claim.split(":")[0] for claim in check(record)] == [
@@ -296,7 +296,7 @@ def test_it_runs_as_a_script(tmp_path):
 
     accepted = run(FAST[3])
     assert accepted.returncode == 0, accepted.stderr
-    assert accepted.stdout.endswith("the kernel is right for all inputs\n")
+    assert accepted.stdout.endswith("of them stay in int32\n")
     record = json.loads(FAST[3].read_bytes())
     record["kernel"]["row_terms"][1] = 0
     wrong = tmp_path / "wrong.json"
@@ -311,9 +311,32 @@ def test_exit_codes_of_other_files(tmp_path, capsys):
     other = tmp_path / "other.json"
     other.write_text(json.dumps(record))
     assert independent.main([str(other), str(paths.isa_folder("neon"))]) == 3
-    assert capsys.readouterr().err.startswith("not checked by the independent checker: pairs of rows")
+    assert capsys.readouterr().err.startswith("not covered by the second checker: pairs of rows")
     other.write_text("{")
     assert independent.main([str(other), str(paths.isa_folder("neon"))]) == 2
+    other.write_text("[]")
+    assert independent.main([str(other), str(paths.isa_folder("neon"))]) == 1
+    assert "a field is missing or of another type" in capsys.readouterr().err
+
+
+def test_inputs_of_a_side_share_one_code_of_padding():
+    """A bit and its complement: each alone is 0 for some code, both for none."""
+    record = json.loads(FAST[2].read_bytes())
+    checked = independent.read_kernel(record, paths.isa_folder("neon"))
+    independent.check_padding(checked)
+    for side in ("rows", "columns"):
+        record["kernel"]["passes"][0][side] = [{"type": "planes", "tables": [table]} for table in (2, 1)]
+        with pytest.raises(independent.Wrong, match="padding is no activation of 0"):
+            independent.check_padding(independent.read_kernel(record, paths.isa_folder("neon")))
+        record = json.loads(FAST[2].read_bytes())
+
+
+def test_inputs_of_rows_have_one_size():
+    record = json.loads(FAST[2].read_bytes())
+    rows = record["kernel"]["passes"][0]["rows"]
+    rows.append({**rows[0], "slots": 2})
+    with pytest.raises(independent.Wrong, match="inputs of rows differ in size"):
+        check(record)
 
 
 def test_a_disagreement_of_the_checkers_is_an_error_of_its_own(monkeypatch):
@@ -323,7 +346,7 @@ def test_a_disagreement_of_the_checkers_is_an_error_of_its_own(monkeypatch):
         raise independent.Wrong("column 0 is off")
 
     artifact = load_named(FAST[3].stem)
-    assert artifact.check()[-1] == ("recheck", "7 claims", "checked by the independent checker")
+    assert artifact.check()[-1] == ("recheck", "7 claims", "checked by the second checker")
     monkeypatch.setattr(independent, "check", refuse)
     with pytest.raises(Refuted, match=r"the two checkers disagree on bs_mm_a2u_w1b.*column 0 is off"):
         artifact.check()

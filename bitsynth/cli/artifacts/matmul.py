@@ -99,7 +99,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
         return [*((kind, output.count(n, "lemma"), "checked") for kind, n in classes.items()), self._check_again()]
 
     def _check_again(self) -> tuple[str, str, str]:
-        """Return what the independent checker says of the kernel; Refuted if it disagrees with the proof."""
+        """Return what the second checker says of the kernel; Refuted if it disagrees with the proof."""
         record, spec = to_builtins(self.proved.entry), self._parsed.spec
         act, wgt = (independent.EncodedCodes(x.bits, str(x.encoding), x.zero) for x in (spec.act, spec.wgt))
         signed = spec.core.wgt.encoding is Encoding.SIGNED
@@ -113,7 +113,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
                 f"the two checkers disagree on {self.name}: proof/checker.py accepts it, but proof/independent.py, "
                 f"which shares no code with it, does not: {why}"
             ) from None
-        return "recheck", output.count(len(claims), "claim"), "checked by the independent checker"
+        return "recheck", output.count(len(claims), "claim"), "checked by the second checker"
 
     @property
     def proof(self) -> Proved[Any]:
