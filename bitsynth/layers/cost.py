@@ -189,7 +189,7 @@ class Estimate:
         """
         kernel = self._kernel
         row, column = self._tile_bytes, self.steps * kernel.columns * kernel.column_bytes
-        weights, tiles = float(self.column_tiles * column), self._row_tiles * self.column_tiles
+        weights, tiles = float(self._weight_bytes), self._row_tiles * self.column_tiles
         if row + column > self._cpu.near_bytes:
             return float(tiles * row), float(tiles * column)
         if not self.loads_block:

@@ -79,16 +79,15 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     A scalar pass is checked as a kernel of its own.
     """
     check_shape(load(kernel.isa), kernel)
-    summaries = [list[PassSummary]() for _ in kernel.alone]
-    shown = [_lemmas(each, new_trace, passes) for each, passes in zip(kernel.alone, summaries, strict=True)]
+    shown, passes = zip(*(_lemmas(each, new_trace) for each in kernel.alone), strict=True)
     lemmas, *of_scalar_pass = shown
     lemmas += [f"last row: {lemma}" for each in of_scalar_pass for lemma in each if lemma not in lemmas]
     check_used(load(kernel.isa), kernel)
-    return Checked(tuple(lemmas), tuple(map(tuple, summaries)))
+    return Checked(tuple(lemmas), passes)
 
 
-def _lemmas(kernel: Kernel, new_trace: TraceFactory, summaries: list[PassSummary]) -> list[str]:
-    """Return the lemmas of a kernel all of whose rows have the same program; `summaries` gets those of its passes."""
+def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> tuple[list[str], tuple[PassSummary, ...]]:
+    """Return the lemmas of a kernel all of whose rows have the same program, and the summaries of its passes."""
     isa = load(kernel.isa)
     require_tested(isa[op] for op in kernel.forms)
     lemmas = [_check_memory(isa, kernel, new_trace)]
@@ -96,6 +95,7 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory, summaries: list[PassSummary
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * (kernel.columns * kernel.together)
     increments: list[LaneForms] = []
+    summaries: list[PassSummary] = []
     carried: LoopSummary | None = None
     for index, loop in enumerate(kernel.passes):
         where = f"pass {index}"
@@ -112,7 +112,7 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory, summaries: list[PassSummary
             tile = [add_forms(have, compose(form, increments)) for have, form in zip(tile, summary.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
     lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
-    return lemmas
+    return lemmas, tuple(summaries)
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:

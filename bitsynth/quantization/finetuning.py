@@ -38,7 +38,7 @@ from bitsynth.quantization.torch_network import TorchNetwork, TorchTensor, requi
 _MIN_SAMPLES = 20
 """The fewest samples: a fifth of them is held back."""
 _HELD_BACK = 5
-"""One of so many samples is held back."""
+"""One in five samples is held back."""
 _BATCH = 32
 """Samples of a step."""
 _EVALUATED = 128
@@ -145,7 +145,7 @@ class _Parameters:
         self._edges = {
             node.input[0]: node.input[1]
             for node in model.graph.node
-            if node.op_type == "Quant" and widths.edges.get(node.input[0], 99) <= MOST_BITS_OF_LONG_SCALES
+            if node.op_type == "Quant" and 0 < widths.edges.get(node.input[0], 0) <= MOST_BITS_OF_LONG_SCALES
         }
         """The constant that is the scale of an edge's quantizer, by edge."""
         self.values: dict[tuple[str, str], TorchTensor] = {}
@@ -159,7 +159,7 @@ class _Parameters:
             self._add("weights", name, np.rint(rounded / grid.scale))
             if name in self._biases:
                 bias = network.constants[self._biases[name]].numpy()
-                self._add("bias", name, bias / self._bias_unit(product, grid))
+                self._add("bias", name, bias / self._bias_unit(product, grid.scale))
         for edge, constant in self._edges.items():
             self._add("edge", edge, np.log(network.constants[constant].numpy().astype(np.float64)))
         self.keep_in_limits()
@@ -167,13 +167,13 @@ class _Parameters:
     def _add(self, kind: str, name: str, value: NDArray[Any]) -> None:
         self.values[kind, name] = self._network.tensor(np.asarray(value, np.float32)).requires_grad_()
 
-    def _bias_unit(self, product: WeightedProduct, grid: QuantizerGrid) -> NDArray[np.float32]:
-        """Return the unit of a bias's parameter."""
+    def _bias_unit(self, product: WeightedProduct, scale: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the unit of a bias's parameter, by the first scale of the weights."""
         weights = self._calibration.network.constants[product.weights]
         bits = self._widths.edges.get(product.edge)
         step = self._calibration.grid(product.edge, bits).scale if bits else 1.0
         depth = weights.size // weights.shape[product.channel_axis]
-        return np.asarray(grid.scale.reshape(-1) * step * math.sqrt(depth), np.float32)
+        return np.asarray(scale.reshape(-1) * step * math.sqrt(depth), np.float32)
 
     def _limits(self, name: str) -> tuple[int, int]:
         """Return the least and the greatest code of a product's weights."""
@@ -213,8 +213,8 @@ class _Parameters:
 
     def _bias(self, product: WeightedProduct, scale: TorchTensor, constants: Mapping[str, TorchTensor]) -> TorchTensor:
         """Return a bias of whole accumulators, as `write_model` rounds it."""
-        grid = QuantizerGrid(1, self._units[product.name].numpy())
-        bias = self.values["bias", product.name] * self._network.tensor(self._bias_unit(product, grid))
+        bias_unit = self._bias_unit(product, self._units[product.name].numpy())
+        bias = self.values["bias", product.name] * self._network.tensor(bias_unit)
         if product.edge not in self._widths.edges:
             return bias
         step = self._edges.get(product.edge)

@@ -49,19 +49,26 @@ def _sum_grid(sign: int) -> Any:
     return for_integers(rule)
 
 
-def _whole_steps(site: Site, kind: Integers, constant: int) -> Tensor | None:
-    """Return a constant input as a whole number of steps of the codes of another; None if it is not one number.
+def _real_constant(site: Site, place: int) -> Tensor | None:
+    """Return the real numbers of a constant input; None if it is not constant."""
+    kind, value = site.inputs[place].type, site.given[place]
+    return (value - kind.zero) * kind.scale if isinstance(kind, Integers) and value is not None else value
 
-    Accumulators are left alone: what is added to them is part of a chain to codes, not the operand of a product.
+
+def _codes_and_steps(site: Site, codes: int) -> tuple[Integers, Tensor] | None:
+    """Return the type of input `codes`, and the other input as a whole number of its steps.
+
+    None if the first has no codes, or the other is not one constant number of whole steps. Accumulators are left alone:
+    what is added to them is part of a chain to codes, not the operand of a product.
     """
-    other, value = site.inputs[constant].type, site.given[constant]
-    is_code = kind.is_centred and kind.has_one_grid and kind.bits <= MAX_BITS
-    if site.reference != "exact" or value is None or not is_code:
+    kind, number = site.inputs[codes].type, _real_constant(site, 1 - codes)
+    if site.reference != "exact" or number is None or not isinstance(kind, Integers):
         return None
-    number = (value - other.zero) * other.scale if isinstance(other, Integers) else value
+    if not (kind.is_centred and kind.has_one_grid and kind.bits <= MAX_BITS):
+        return None
     steps = interval(compress(np.asarray(number))) / interval(kind.scale)
     is_whole = steps.is_point and steps.low.size == 1 and steps.low == np.rint(steps.low)
-    return steps.low.reshape(()) if is_whole and abs(steps.low) < _MAX_STEPS else None
+    return (kind, steps.low.reshape(())) if is_whole and abs(steps.low) < _MAX_STEPS else None
 
 
 def _moved_grid(site: Site) -> Integers | None:
@@ -69,10 +76,9 @@ def _moved_grid(site: Site) -> Integers | None:
 
     Given integers 0 .. 3 of scale 0.25, less 0.5. Result: the same integers, whose zero point is 2.
     """
-    kind = site.inputs[0].type
-    steps = _whole_steps(site, kind, 1) if isinstance(kind, Integers) else None
-    if steps is None or not isinstance(kind, Integers):
+    if (given := _codes_and_steps(site, 0)) is None:
         return None
+    kind, steps = given
     distance = steps if site.node.op == "sub" else -steps
     return Integers(kind.low, kind.high, kind.scale, kind.zero + distance, kind.step)
 
@@ -82,10 +88,9 @@ def _mirrored_grid(site: Site) -> Integers | None:
 
     Given integers 0 .. 3 of scale 0.25, subtracted from 1. Result: integers 3 .. 0, whose zero point is -1.
     """
-    kind = site.inputs[1].type
-    steps = _whole_steps(site, kind, 0) if isinstance(kind, Integers) else None
-    if steps is None or not isinstance(kind, Integers):
+    if (given := _codes_and_steps(site, 1)) is None:
         return None
+    kind, steps = given
     ends = kind.least + kind.most
     return Integers(ends - kind.high, ends - kind.low, kind.scale, ends - kind.zero - steps, kind.step)
 
@@ -126,10 +131,10 @@ def _plain_product_grid(kinds: list[Integers]) -> Integers | None:
 
 def _rescaled_grid(site: Site) -> Integers | None:
     """Return the type of integers times, or over, a constant above 0; None if float64 does not hold the scale."""
-    kind, other, by = site.inputs[0].type, site.inputs[1].type, site.given[1]
+    kind, by = site.inputs[0].type, _real_constant(site, 1)
     if site.reference != "exact" or by is None or not isinstance(kind, Integers) or not kind.is_centred:
         return None
-    ratio = interval((by - other.zero) * other.scale if isinstance(other, Integers) else by)
+    ratio = interval(by)
     scale = interval(kind.scale) * ratio if site.node.op == "mul" else interval(kind.scale) / ratio
     if not scale.is_point or not (ratio.low > 0).all() or not np.isfinite(scale.low).all():
         return None
