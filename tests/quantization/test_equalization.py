@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, node
 
 from bitsynth.quantization.equalization import equalize
 from bitsynth.quantization.float_model import FloatModel, FloatRunner
@@ -33,11 +33,7 @@ def depthwise(middle, *, more=()):
         node("Gemm", "f w3 b3", "y"),
         *more,
     ]
-    for k, each in enumerate(nodes):
-        each.name = f"n{k}"
-    used = {name for each in nodes for name in each.input}
-    constants = {name: value.astype(np.float32) for name, value in values.items() if name in used}
-    return FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, constants, outputs="y z" if more else "y", opset=17))
+    return FloatModel(float_network(nodes, {"x": (1, 3, 8, 8)}, values, outputs="y z" if more else "y"))
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +84,8 @@ def test_pools_along_the_channels_of_a_matrix_product_are_left():
         node("MaxPool", "c1", "p", kernel_shape=[1, 2], strides=[1, 2]),
         node("MatMul", "p w2", "y"),
     ]
-    constants = {"w1": uneven.astype(np.float32), "w2": rng.normal(size=(4, 5)).astype(np.float32)}
-    network = FloatModel(model(nodes, {"x": (1, 1, 8, 8)}, constants, opset=17))
+    constants = {"w1": uneven, "w2": rng.normal(size=(4, 5))}
+    network = FloatModel(float_network(nodes, {"x": (1, 1, 8, 8)}, constants))
     equalized = equalize(network, [{"x": rng.normal(size=(1, 1, 8, 8)).astype(np.float32)}])
     assert equalized.edges == ()
     assert equalized.left == {"p": "a pool mixes channels of c1, which are along the last axis"}
@@ -99,13 +95,8 @@ def test_pools_along_the_channels_of_a_matrix_product_are_left():
 def test_weights_that_float32_would_not_hold_are_left(size, samples):
     rng = np.random.default_rng(2)
     uneven = np.exp2([0, 4, -3, 5, -5, 1, 2, -4])[:, None, None, None]
-    nodes = [
-        node("Conv", "x w1", "c1", name="first"),
-        node("Relu", "c1", "a1"),
-        node("Conv", "a1 w2", "y", name="second", group=8),
-    ]
+    nodes = [node("Conv", "x w1", "c1"), node("Relu", "c1", "a1"), node("Conv", "a1 w2", "y", group=8)]
     constants = {"w1": rng.normal(size=(8, 3, 3, 3)) * uneven, "w2": np.full((8, 1, 3, 3), size)}
-    values = {name: value.astype(np.float32) for name, value in constants.items()}
-    equalized = equalize(FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, values, opset=17)), samples)
+    equalized = equalize(FloatModel(float_network(nodes, {"x": (1, 3, 8, 8)}, constants)), samples)
     assert equalized.edges == ()
     assert equalized.left == {"a1": "float32 does not hold the scaled weights"}

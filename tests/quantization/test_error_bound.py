@@ -8,7 +8,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.onnx_files import MICROSOFT, model, node
+from support.onnx_files import MICROSOFT, float_network, model, node
 
 from bitsynth.graph.quantizer_claims import KEY, claims_of
 from bitsynth.graph.read import read
@@ -58,15 +58,7 @@ def network(rng, middle, end, *, groups, residual):
     nodes.append(node("Gemm", "f w3 b3", "y0"))
     for k, (op, attributes) in enumerate(ENDS[end]):
         nodes.append(node(op, f"y{k}", f"y{k + 1}", **attributes))
-    for k, item in enumerate(nodes):
-        item.name = f"n{k}"
-    return model(
-        nodes,
-        {"x": (1, 4, 6, 6)},
-        {name: value.astype(np.float32) for name, value in values.items()},
-        outputs=f"y{len(ENDS[end])}",
-        opset=17,
-    )
+    return float_network(nodes, {"x": (1, 4, 6, 6)}, values, outputs=f"y{len(ENDS[end])}")
 
 
 def inputs_in(rng, low, high, count) -> list[Feed]:

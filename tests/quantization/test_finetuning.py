@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.read import read
@@ -45,10 +45,7 @@ def network():
         node("LeakyRelu", "d", "e", alpha=0.25),
         node("Gemm", "e w4 b4", "y", transB=1),
     ]
-    for k, some in enumerate(nodes):
-        some.name = f"n{k}"
-    constants = {name: value.astype(np.float32) for name, value in values.items()}
-    return model(nodes, {"x": (1, 3, 9, 9)}, constants, opset=17)
+    return float_network(nodes, {"x": (1, 3, 9, 9)}, values)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +110,7 @@ def layer_norm(rng):
         node("Div", "centred deviation", "normal"),
         node("MatMul", "normal v", "y"),
     ]
-    for k, each in enumerate(nodes):
-        each.name = f"n{k}"
-    return model(nodes, {"x": (1, 8)}, {name: value.astype(np.float32) for name, value in constants.items()}, opset=17)
+    return float_network(nodes, {"x": (1, 8)}, constants)
 
 
 def test_edges_left_in_floats_are_trained_through():

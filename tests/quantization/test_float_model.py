@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, node
 
 from bitsynth.quantization.float_model import FloatModel
 
@@ -22,10 +22,8 @@ def network():
         node("Flatten", "p", "f"),
         node("Gemm", "f w3", "y"),
     ]
-    for k, each in enumerate(nodes):
-        each.name = f"n{k}"
-    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weights.items()}
-    return FloatModel(model(nodes, {"x": (1, 3, 6, 6)}, values, opset=17))
+    values = {name: rng.normal(size=shape) for name, shape in weights.items()}
+    return FloatModel(float_network(nodes, {"x": (1, 3, 6, 6)}, values))
 
 
 def test_the_quantizer_after_a_product_is_found_through_a_residual_addition(network):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, node
 
 from bitsynth.quantization import partial_runs
 from bitsynth.quantization.float_model import FloatRunner
@@ -20,9 +20,7 @@ def residual(rng, gain):
         node("MatMul", "b w2", "c"),
         node("Add", "c a", "y"),
     ]
-    for k, each in enumerate(nodes):
-        each.name = f"n{k}"
-    return model(nodes, {"x": (2, 4)}, {k: v.astype(np.float32) for k, v in weights.items()}, opset=17)
+    return float_network(nodes, {"x": (2, 4)}, weights)
 
 
 @pytest.mark.parametrize("most", [1 << 30, 8])

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, model, node
 
 import bitsynth
 from bitsynth.errors import SpecError
@@ -42,9 +42,7 @@ def residual_network(rng, *, dims=("N", 3, 10, 10)):
         node("Flatten", "p", "f"),
         node("Gemm", "f w3 b3", "y"),
     ]
-    for k, made in enumerate(nodes):
-        made.name = f"n{k}"
-    return model(nodes, {"x": dims}, {name: v.astype(np.float32) for name, v in values.items()}, opset=17)
+    return float_network(nodes, {"x": dims}, values)
 
 
 @pytest.fixture
@@ -203,11 +201,8 @@ def test_products_of_other_forms(op, rng):
     }
     first, shape = forms[op]
     constants["w3"] = rng.normal(size=(2, 6, 5)).astype(np.float32)
-    used = {name for name in (*first.input, "v") if name in constants}
     nodes = [first, node("Relu", "a", "r"), node("MatMul", "r v", "y")]
-    for k, made in enumerate(nodes):
-        made.name = f"n{k}"
-    made = model(nodes, {"x": shape}, {k: v for k, v in constants.items() if k in used}, opset=17)
+    made = float_network(nodes, {"x": shape}, constants)
     data = rng.normal(size=(shape[0] * 6, *shape[1:])).astype(np.float32)
     result = quantize(made, data, isa="avx2", loss=0.2, act_bits=(8,), w_bits=(8,))
     assert result.report.loss < 0.05

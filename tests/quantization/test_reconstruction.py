@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.onnx_files import model, node
+from support.onnx_files import float_network, model, node
 
 from bitsynth.progress import silent
 from bitsynth.quantization.calibration import Calibration
@@ -63,10 +63,8 @@ def test_reconstructed_networks_lose_less(op):
         node("Flatten", "p", "f"),
         node("MatMul", "f w4", "y"),
     ]
-    for k, each in enumerate(nodes):
-        each.name = f"n{k}"
-    values = {name: (rng.normal(size=shape) / 5).astype(np.float32) for name, shape in weights.items()}
-    network = FloatModel(model(nodes, {"x": (1, 3, 8, 8)}, values, opset=17))
+    values = {name: rng.normal(size=shape) / 5 for name, shape in weights.items()}
+    network = FloatModel(float_network(nodes, {"x": (1, 3, 8, 8)}, values))
     data = rng.normal(size=(160, 1, 3, 8, 8)).astype(np.float32)
     calibration = Calibration(network, [{"x": x} for x in data[:80]])
     calibration.collect(silent)

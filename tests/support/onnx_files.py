@@ -46,6 +46,17 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in used.items()], ir_version=10)
 
 
+def float_network(
+    nodes: Sequence[Any], inputs: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any], *, outputs: str = "y"
+) -> Any:
+    """A model of opset 17 whose nodes are called n0, n1, ...; its constants are float32, those that are read."""
+    for number, each in enumerate(nodes):
+        each.name = f"n{number}"
+    read = {name for each in nodes for name in each.input}
+    values = {name: np.asarray(value, np.float32) for name, value in constants.items() if name in read}
+    return model(nodes, inputs, values, outputs=outputs, opset=17)
+
+
 def quant(bits: float, scale: Any = 1.0, zero: Any = 0.0, **attributes: Any) -> Any:
     """A model of one Quant node of an input (4, 64)."""
     given = {"signed": 1, "narrow": 0} | attributes
