@@ -69,7 +69,11 @@ def bias_of(network: FloatModel, product: WeightedProduct) -> NDArray[np.float32
 
 @dataclass
 class _Writer:
-    """Adds quantizers to a copy of the model."""
+    """Adds quantizers to a copy of the model.
+
+    State: `write` is called once; it and the methods that it calls append to `nodes` and `constants`, in the order of
+    the file, and take fresh names.
+    """
 
     calibration: Calibration
     widths: Widths
