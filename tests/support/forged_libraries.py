@@ -422,7 +422,7 @@ def an_alias_with_twice_the_scale_and_thresholds_to_match(x: Library) -> None:
     step = x.step(SECOND)
     chain = checker.make_chain(step, [x.given["edges"]["alias"], x.given["edges"][x.made(SECOND)]], True)
     sums = np.arange(-200, 201, dtype=float)[None]
-    codes = chain.at(sums, np.zeros((1, 1)), step["claims"][0]["is"]).numbers
+    codes = chain.values(sums, np.zeros((1, 1)))[step["claims"][0]["is"]].numbers
     codes = np.broadcast_to(codes, (2, codes.shape[1]))
     rising = checker.array(step["claims"][0]["rising"]).ravel()
     levels = np.full((2, 3), 2**30)
