@@ -71,9 +71,6 @@ class FloatRows:
 class Calibration:
     """The facts of a float network on calibration inputs.
 
-    State: `collect` is called once, and fills `outputs`, `numbers`, `moments` and `shapes`. Later calls only remember
-    results that do not depend on their order: `grid` and `weights` those they return, `reconstruct` the `float_rows`.
-
     Args:
         network: The network.
         samples: The inputs.

@@ -88,7 +88,7 @@ def quantize(
     threads: int = 1,
     act_bits: Sequence[int] = (2, 3, 4, 8),
     w_bits: Sequence[int] = (2, 3, 4, 8),
-    ranges: str = "mse",
+    ranges: str = "auto",
     front: bool = False,
     finetune: float | FineTuning | None = None,
     file_format: str = "qonnx",
@@ -121,7 +121,8 @@ def quantize(
             is reported is then that of a fifth of the samples, which are held back from training. Networks of the
             front are not trained.
         ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
-            least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99".
+            least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
+            "auto" is "mse".
         file_format: "qonnx"; "qcdq", which has no 1-bit weights; or "qdq", whose activations have 8 bits.
         front: Whether the front of loss and cycles is searched too; of bytes, if these are minimized, or if the loss is
             minimized and cycles have no bound.

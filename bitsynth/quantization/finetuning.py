@@ -129,9 +129,6 @@ class _Parameters:
 
     Weights are in units of their first scale, biases in units of their first accumulator times the root of the depth,
     scales are logarithms.
-
-    State: `values`. The optimizer of `fine_tune` changes their numbers in place, then `keep_in_limits` those of
-    weights. All else is fixed by the constructor; `constants` and `corrections` are computed anew by each call.
     """
 
     def __init__(
@@ -272,9 +269,7 @@ def _bias_name(
 
 @dataclass
 class _Training:
-    """The data of fine-tuning, and the loss on them.
-
-    No attribute changes after the constructor; results do, with the numbers of `parameters`.
+    """The data of fine-tuning, and what is computed from them.
 
     Args:
         calibration: The float network on the samples.
@@ -297,7 +292,7 @@ class _Training:
         maker = network.makers.get(network.float_outputs[0])
         self._is_softmax = maker is not None and maker.op_type == "Softmax"
 
-    def compute_loss(self, samples: NDArray[np.int64]) -> TorchTensor:
+    def lost(self, samples: NDArray[np.int64]) -> TorchTensor:
         """Return the mean distance of outputs from the float network's, over samples, which training minimizes.
 
         With labels it is the divergence of Kullback and Leibler between shares of classes, else the squared error
@@ -317,11 +312,11 @@ class _Training:
         rows = scores.reshape(len(scores) * self.items, -1)
         return (rows + 1e-12).log() if self._is_softmax else rows.log_softmax(-1)
 
-    def evaluate(self, samples: NDArray[np.int64]) -> float:
+    def measure(self, samples: NDArray[np.int64]) -> float:
         """Return how far the outputs of many samples are from the float network's."""
         with require_torch().no_grad():
             parts = [samples[k : k + _EVALUATED] for k in range(0, len(samples), _EVALUATED)]
-            return sum(len(some) * float(self.compute_loss(some)) for some in parts) / len(samples)
+            return sum(len(some) * float(self.lost(some)) for some in parts) / len(samples)
 
 
 def fine_tune(
@@ -351,7 +346,7 @@ def fine_tune(
     training = _Training(calibration, quantized, parameters, 0 if labels is None else len(labels) // count)
     optimizer = require_torch().optim.Adam(parameters.groups())
     rates = [group["lr"] for group in optimizer.param_groups]
-    best, first = corrections, training.evaluate(held_back)
+    best, first = corrections, training.measure(held_back)
     least, started, steps, evaluations = first, time.monotonic(), 0, 0
     while (share := length.share(time.monotonic() - started, steps)) < 1:
         progress(f"fine-tuning, {least / first:.0%} of the first error" if first else "fine-tuning", share, 1)
@@ -360,7 +355,7 @@ def fine_tune(
         batch = steps % -(-len(rest) // _BATCH)
         if batch == 0:
             rng.shuffle(rest)
-        loss = training.compute_loss(rest[batch * _BATCH : (batch + 1) * _BATCH])
+        loss = training.lost(rest[batch * _BATCH : (batch + 1) * _BATCH])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -368,6 +363,6 @@ def fine_tune(
         steps += 1
         if length.share(time.monotonic() - started, steps) * _EVALUATIONS >= evaluations + 1:
             evaluations += 1
-            if (error := training.evaluate(held_back)) < least:
+            if (error := training.measure(held_back)) < least:
                 best, least = parameters.corrections(corrections), error
     return Tuned(best, tuple(map(int, held_back)), steps, best is not corrections)

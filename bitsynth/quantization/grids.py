@@ -60,14 +60,14 @@ MIN_MAX = RangeRule(100.0)
 
 
 def range_rule(text: str) -> RangeRule:
-    """Return the rule of a name: mse, minmax, percentile or percentile=P; SpecError for others."""
-    rules = {"mse": LEAST_SQUARES, "minmax": MIN_MAX, "percentile": RangeRule(_PERCENTILE)}
+    """Return the rule of a name: auto or mse, minmax, percentile or percentile=P; SpecError for others."""
+    rules = {"auto": LEAST_SQUARES, "mse": LEAST_SQUARES, "minmax": MIN_MAX, "percentile": RangeRule(_PERCENTILE)}
     match = re.fullmatch(r"percentile=(\d{2,3}(?:\.\d{1,9})?)", text, re.ASCII)
     if match and 50 < float(match[1]) <= 100:
         return RangeRule(float(match[1]))
     if text not in rules:
         raise SpecError(
-            f"ranges are mse, minmax, percentile or percentile=P with P above 50 and at most 100, not {text!r}"
+            f"ranges are auto, minmax, mse, percentile or percentile=P with P above 50 and at most 100, not {text!r}"
         )
     return rules[text]
 

@@ -28,10 +28,7 @@ _Values = dict[str, NDArray[Any]]
 
 
 class PartialRuns:
-    """Runs of networks that are the same up to a place.
-
-    State: the place, and the numbers of the edges that cross it. Only `advance` changes them.
-    """
+    """Runs of networks that are the same up to a place."""
 
     def __init__(self, samples: Sequence[Feed]) -> None:
         self._kept: list[_Values] = [{name: np.asarray(x) for name, x in sample.items()} for sample in samples]

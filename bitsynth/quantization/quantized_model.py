@@ -69,11 +69,7 @@ def bias_of(network: FloatModel, product: WeightedProduct) -> NDArray[np.float32
 
 @dataclass
 class _Writer:
-    """Adds quantizers to a copy of the model.
-
-    State: `write` is called once; it and the methods that it calls append to `nodes` and `constants`, in the order of
-    the file, and take fresh names.
-    """
+    """Adds quantizers to a copy of the model."""
 
     calibration: Calibration
     widths: Widths

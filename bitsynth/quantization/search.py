@@ -63,10 +63,6 @@ class ImpossibleGoal(SpecError):
 class Search:
     """The search of one network.
 
-    State: `prepare` is called once, and fills the tables of `state`: costs, overheads, baseline and estimates.
-    `measure` adds each choice that it runs to `state.trials`, and each that this search asks for to `trials`;
-    `corrections` remembers what it returns. Other methods change nothing else.
-
     Args:
         calibration: The float network on calibration inputs.
         target: The processor.

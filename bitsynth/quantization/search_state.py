@@ -50,8 +50,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class SearchState:
     """The measurements of a search so far.
 
-    `Search` adds to the tables and never changes an entry; `save` writes all of them to the file.
-
     Args:
         path: The file that keeps them; None if they are not kept.
     """

@@ -221,7 +221,7 @@ def _clip(site: _Site) -> _Function:
     for k in (0, 1):
         if (array := site.array(k + 1)) is not None:
             ends[k] = float(array.reshape(()))
-    return lambda x, *_: x if ends == [None, None] else x.clamp(*ends)
+    return lambda x, *_: x.clamp(*ends)
 
 
 def _reshape(site: _Site) -> _Function:

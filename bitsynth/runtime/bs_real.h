@@ -203,6 +203,14 @@ static inline double bs_floor_pair(double x, double rest)
     return below - (((below == x) & (rest < 0)) ? 1.0 : 0.0);
 }
 
+/* The highest bit is set where a distance of 0 or more is below an error, and where the error is
+ * above `most`, infinite or not a number. */
+static inline uint64_t bs_undecided(double distance, double error, double most)
+{
+    const uint64_t bits = bs_bits_of_double(error) & INT64_MAX;
+    return (bs_bits_of_double(distance) - bits) | (bs_bits_of_double(most) - bits);
+}
+
 /* The middle of the bounds that float64 has for a number that differs from `near` by `rest`. */
 static inline double bs_middle(double near, double rest)
 {

@@ -1,5 +1,7 @@
 """Networks whose residual streams are real numbers: plain C around layers, in the order in which these write."""
 
+import math
+
 import numpy as np
 import pytest
 from support.float_residuals import resnet_of_reals
@@ -33,7 +35,7 @@ def require_equal(net, made, rng, count=2):
 @pytest.mark.slow
 @pytest.mark.parametrize("dyadic", [False, True], ids=["generic", "on ties"])
 def test_every_edge_is_the_references(rng, dyadic):
-    made = resnet_of_reals(rng, dyadic=dyadic)
+    made = resnet_of_reals(rng, 48, dyadic=dyadic)
     require_equal(bitsynth.compile(made, isa="avx2"), made, rng)
 
 
@@ -45,3 +47,16 @@ def test_streams_lie_as_layers_write(rng):
     assert all(f.layout == Layout.NHWC for some in streams for f in some)
     pools = [s for s in net.program.steps if any(n.op == "max_pool" for n in net.program.nodes_of(s))]
     assert [net.program.buffers[s.outputs[0]].format.layout for s in pools] == [Layout.NHWC]
+
+
+def test_pairs_decide_where_float64_does_not(rng):
+    """Loops of many elements that round sums of reals are in float64, with a bound, and in pairs behind."""
+    net = bitsynth.compile(resnet_of_reals(rng, 48), isa="avx2")
+    many = [s for s, nodes in plain_steps(net) if nodes[-1].op == "quantize" and "in0" in s.body
+            and math.prod(net.program.buffers[s.outputs[0]].edge.shape) == 16 * 12 * 12]  # fmt: skip
+    assert len(many) == 2
+    for step in many:
+        guarded, pairs = step.body.split("return BS_OK;")
+        assert "bs_undecided" in guarded
+        assert "bs_sum_error" not in guarded
+        assert "bs_sum_error" in pairs

@@ -1,4 +1,4 @@
-"""The search for widths: goals, bounds that no choice keeps, and searches that are interrupted."""
+"""Goals of the search for widths, bounds that no choice keeps, and searches that are interrupted."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from support.onnx_files import model, node
 from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.quantization import quantize
+from bitsynth.quantization.goal import goal_of
 from bitsynth.quantization.search import Search
 from bitsynth.quantization.search_state import restored, state_path
 
@@ -50,6 +51,36 @@ def ends(network, data):
     """The trials at the most bits and of the fewest cycles."""
     report = quantize(network, data, loss=0.9, **WIDTHS).report
     return report.trials[0], min(report.trials, key=lambda t: t.cycles)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [
+        ({}, ("cycles", 0.01)),
+        ({"loss": 0.1}, ("cycles", 0.1)),
+        ({"cycles": 10}, ("loss", None)),
+        ({"bytes": 10, "loss": 0.2}, ("cycles", 0.2)),
+        ({"bytes": 10, "minimize": "cycles"}, ("cycles", 0.01)),
+        ({"cycles": 10, "loss": 0.2, "minimize": "loss"}, ("loss", 0.2)),
+    ],
+)
+def test_what_is_minimized(bounds, wanted):
+    goal = goal_of(**bounds)
+    assert (goal.minimize, goal.loss) == wanted
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"loss": 1.5}, "the loss allowed is 1.5"),
+        ({"cycles": 0}, "the cycles allowed are 0"),
+        ({"bytes": float("nan")}, "the bytes allowed are nan"),
+        ({"minimize": "loss"}, "give a bound of cycles or bytes too"),
+    ],
+)
+def test_goals_that_mean_nothing_are_refused(bounds, message):
+    with pytest.raises(SpecError, match=message):
+        goal_of(**bounds)
 
 
 @pytest.mark.parametrize("by", ["cycles", "bytes"])

@@ -83,8 +83,8 @@ ActivationRanges = Annotated[
     typer.Option(
         "--ranges",
         metavar="RULE",
-        help="Numbers of activations that codes hold: mse (the least mean squared error); minmax (all that were "
-        "seen, as percentile=100); percentile (99.9), or percentile=P.",
+        help="Numbers of activations that codes hold: mse (the least mean squared error, also auto); minmax (all that "
+        "were seen); percentile (99.9), or percentile=P.",
     ),
 ]
 Minimize = Annotated[
@@ -138,7 +138,7 @@ def quantize(
     threads: Threads = 1,
     act_bits: ActWidths = "2,3,4,8",
     w_bits: WeightWidths = "2,3,4,8",
-    ranges: ActivationRanges = "mse",
+    ranges: ActivationRanges = "auto",
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,

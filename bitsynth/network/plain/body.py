@@ -106,9 +106,9 @@ class NodeBody:
         exact, unbounded = self.graph.reference == "exact", self.graph.may_leave_float64
         return Writer(loops, exact=exact, paired=paired, unbounded=unbounded)
 
-    def close(self, writer: Writer) -> None:
-        """Add the loops."""
-        self.do(writer.loops.render())
+    def close(self, writer: Writer, until: str = "") -> None:
+        """Add the loops; the outermost of several ends where C is true."""
+        self.do(writer.loops.render(until))
 
     def do(self, code: str) -> None:
         """Add statements."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,48 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.guarded import FLAG, GuardedWriter, Undecidable
+from bitsynth.network.plain.loops import ConstantArrays, Loops
 from bitsynth.network.plain.maths import InC, within
 from bitsynth.network.plain.terms import LoopTerm, compare
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
+_MIN_GUARDED = 1024
+"""Elements from which on loops over float64 and over pairs of it are written, not over pairs alone."""
+
 
 def elements(body: NodeBody) -> None:
-    """Write elementwise nodes in one loop."""
+    """Write elementwise nodes in one loop.
+
+    Where pairs of float64 would decide integers, a loop in float64 comes first. The loop over pairs is run only where
+    that one leaves an integer undecided, and computes all elements.
+    """
+    try:
+        _write_guarded(body)
+    except Undecidable:
+        body.constants = ConstantArrays()
     writer = result_writer(body)
     _finish(body, writer, {}, body.nodes)
     body.close(writer)
+
+
+def _write_guarded(body: NodeBody) -> None:
+    """Write the nodes in float64; Undecidable, and nothing written, if an operation has no bound or pairs cost no more.
+
+    Tables are left to pairs: the place of an element that is not decided could be outside.
+    """
+    (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
+    ops = [n.op for n in body.nodes]
+    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step" and not body.graph.may_leave_float64
+    if not decides or math.prod(edge.shape) < _MIN_GUARDED or "multi_threshold" in ops or "lookup" in ops:
+        raise Undecidable(body.node.op)
+    writer = GuardedWriter(Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape)))
+    _finish(body, writer, {}, body.nodes)
+    if not writer.decides_rounded:
+        raise Undecidable("no number is rounded")
+    body.do(f"uint64_t {FLAG} = 0;")
+    body.close(writer, until=f"{FLAG} >> 63")
+    body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")
 
 
 def result_writer(body: NodeBody) -> Writer:

@@ -76,8 +76,8 @@ class Loops:
         """Add a statement with a side effect."""
         self._statements.append(("", code))
 
-    def render(self) -> str:
-        """Return the C of the loop nest."""
+    def render(self, until: str = "") -> str:
+        """Return the C of the loop nest; the outermost of several loops ends where C is true."""
         axes = _merged(self.shape, [steps for steps, _ in self.places], self.order)
         indices = [
             _index([row[k] for _, row in axes], [f"i{a}" for a in range(len(axes))], offset)
@@ -85,6 +85,8 @@ class Loops:
         ]
         inner = [re.sub(r"@(\d+)@", lambda m: indices[int(m[1])], line) for line in self._needed()]
         heads = [f"for (size_t i{a} = 0; i{a} < {n}; ++i{a})" for a, (n, _) in enumerate(axes)]
+        if until and len(heads) > 1:
+            return "\n".join([heads[0], "{", *heads[1:], "{", *inner, "}", f"if ({until})\nbreak;", "}"])
         return "\n".join([*heads, "{", *inner, "}"])
 
     def _needed(self) -> list[str]:

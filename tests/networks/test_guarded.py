@@ -1,0 +1,175 @@
+"""Loops in float64 with a bound of their error: what they decide is what pairs of float64 decide, for any number."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.plain_cases import codes
+
+import bitsynth.network.lower as lowering
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.types import Reals
+from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.plain import elements, guarded
+from bitsynth.network.run import Network
+
+SHAPE = (32, 32)
+UNDECIDED = 119
+"""A code that no quantizer here gives, where the flag is set."""
+_GREAT = (1e17, 2.0**51 - 0.5, 2.0**51, 2.0**52 + 1, 2.0**63, 1e160, 1.7e308)
+_SMALL = (0.0, 5e-324, 1e-310, 2.0**-1022, 1e-160)
+SPECIAL = (*_SMALL, *_GREAT, *(-x for x in (*_SMALL, *_GREAT)), np.inf, -np.inf, np.nan)
+DISTANCES = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 1 << 10, 1 << 20, 1 << 40)
+"""From the last number of a code, in numbers of float64."""
+
+
+def norm(b, x, gain, bias, mean=0.3):
+    """A batch norm, whose gain over its deviation float64 does not hold."""
+    numbers = (gain, bias, mean, 1.7)
+    return b.add("batch_norm", x, *(b.constant(np.full((1, 1), n, np.float32)) for n in numbers), epsilon=1e-5)
+
+
+def times(b, x, *factors):
+    for factor in factors:
+        x = b.add("mul", x, b.constant(np.float32(factor)))
+    return x
+
+
+def four_bits(b, x, scale=0.1875, **options):
+    return codes(b, x, scale=scale, low=np.asarray(-7), high=np.asarray(8), **options)
+
+
+CHAINS = {
+    "scaled": lambda b, x, y: four_bits(b, times(b, x, 0.3)),
+    "normed": lambda b, x, y: four_bits(b, b.add("relu", norm(b, x, 1.4, 0.01))),
+    "falling": lambda b, x, y: four_bits(b, norm(b, x, -0.7, 0.3), zero_first=True, zero=1.0),
+    "small beside its bias": lambda b, x, y: four_bits(b, norm(b, x, 1e-5, 0.2)),
+    "leaky": lambda b, x, y: four_bits(b, b.add("leaky_relu", times(b, x, 0.3), alpha=0.1)),
+    "residual": lambda b, x, y: four_bits(b, b.add("relu", b.add("add", norm(b, x, 0.9, 0.1), norm(b, y, 0.8, -0.1)))),
+    "sum of 6": lambda b, x, y: four_bits(b, b.add("clip", b.add("add", times(b, x, 2.0**60), y), low=-6.0, high=6.0)),
+    "sign": lambda b, x, y: codes(b, norm(b, x, 0.9, 0.2), rounding="BIPOLAR", low=np.asarray(-1), high=np.asarray(1)),
+    "codes of codes": lambda b, x, y: four_bits(b, norm(b, codes(b, x, bits=8, scale=0.25, zero=3.0), 1.1, 0.05)),
+    "far down and up": lambda b, x, y: four_bits(b, times(b, x, *(3e-19,) * 3, *(3e18,) * 3)),
+}
+
+
+def network(monkeypatch, chains=CHAINS, *, with_pairs=False):
+    """Return a network of chains, in pairs or in float64 alone, which gives `UNDECIDED` where the flag is set."""
+    monkeypatch.setattr(lowering, "PATTERNS", ())
+    if with_pairs:
+        monkeypatch.setattr(elements, "_write_guarded", _refuse)
+    builder = GraphBuilder("chains", "exact")
+    x, y = (builder.input(name, SHAPE, "float64", Reals()) for name in ("x", "y"))
+    outputs = tuple(build(builder, x, y) for build in chains.values())
+    program = lowering.lower(builder.build(outputs), NetworkTarget("avx2"))
+    if not with_pairs:
+        program = replace(program, steps=tuple(map(_alone, program.steps)))
+    return Network(program)
+
+
+def _refuse(body):
+    raise guarded.Undecidable(body.node.op)
+
+
+def _alone(step):
+    head, test, _ = step.body.partition(f"if (!({guarded.FLAG} >> 63))")
+    mark = f"for (size_t i = 0; i < {np.prod(SHAPE)} && {guarded.FLAG} >> 63; ++i) out0[i] = {UNDECIDED};"
+    return replace(step, body=head + mark) if test else step
+
+
+def codes_of(net, x, y):
+    """Return the codes of each chain for tensors that begin with the numbers, which are repeated."""
+    numbers = {"x": np.resize(x, SHAPE), "y": np.full(SHAPE, y)}
+    trace = net.trace(numbers)
+    return np.array([trace[name].ravel()[: np.size(x)] for name in net.graph.outputs])
+
+
+def in_order(x):
+    """Return the bits of float64 as integers in the order of the numbers; of these integers, the bits."""
+    whole = np.asarray(x).view(np.int64)
+    return np.where(whole < 0, np.iinfo(np.int64).min - whole, whole)
+
+
+def numbers_at(order):
+    return in_order(order).view(np.float64)
+
+
+def last_of_codes(net, y):
+    """Return the last numbers before which a chain's code changes, in order, found by bisection."""
+    grid = np.linspace(-9, 9, 256)
+    result = []
+    for chain, codes_there in enumerate(codes_of(net, grid, y)):
+        (at,) = np.nonzero(codes_there[1:] != codes_there[:-1])
+        low, high = in_order(grid[at]), in_order(grid[at + 1])
+        while (high - low > 1).any():
+            middle = low + (high - low) // 2
+            is_same = codes_of(net, numbers_at(middle), y)[chain] == codes_there[at]
+            low, high = np.where(is_same, middle, low), np.where(is_same, high, middle)
+        result.append(low)
+    return np.concatenate(result)
+
+
+def compared(net, pairs, y=0.77):
+    """Return how many decided codes differ from those of pairs, and the share of decided ones by distance."""
+    near, wrong, shares = last_of_codes(pairs, y), 0, {}
+    cases = {d: np.concatenate([numbers_at(near + d), numbers_at(near - d)]) for d in DISTANCES}
+    for distance, numbers in (cases | {"special": np.array(SPECIAL)}).items():
+        wanted = codes_of(pairs, numbers, y)
+        each = np.concatenate([codes_of(net, np.array([x]), y) for x in numbers], axis=1)
+        wrong += int(((each != wanted) & (each != UNDECIDED)).sum())
+        shares[distance] = float((each != UNDECIDED).mean())
+    return wrong, shares
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    with pytest.MonkeyPatch.context() as patch:
+        return network(patch, with_pairs=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("y", [0.77, -1e-3, np.nan, np.inf])
+def test_decided_codes_are_those_of_pairs(monkeypatch, pairs, y):
+    wrong, shares = compared(network(monkeypatch), pairs, y)
+    assert wrong == 0
+    if np.isfinite(y):
+        assert shares[0] < 0.85
+        assert shares[1 << 20] >= 0.9
+        assert 0.2 < shares["special"] < 0.6
+
+
+@pytest.mark.slow
+def test_a_bound_without_roundings_decides_wrong_codes(monkeypatch, pairs):
+    monkeypatch.setattr(guarded, "_UNIT", 0.0)
+    wrong, _ = compared(network(monkeypatch), pairs)
+    assert wrong > 0
+
+
+def is_guarded(monkeypatch, chain):
+    (step, *_) = network(monkeypatch, {"chain": chain}).program.steps
+    return "bs_undecided" in step.body
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_are_in_float64(monkeypatch, name):
+    assert is_guarded(monkeypatch, CHAINS[name])
+
+
+LEFT_TO_PAIRS = {
+    "a product of variables": lambda b, x, y: four_bits(b, b.add("mul", x, y)),
+    "a quotient of variables": lambda b, x, y: four_bits(b, b.add("div", x, y)),
+    "a large factor": lambda b, x, y: four_bits(b, times(b, x, 0.3, 2.0**65)),
+    "a small divisor": lambda b, x, y: four_bits(b, b.add("div", x, b.constant(np.float32(1e-30)))),
+    "nine products": lambda b, x, y: four_bits(b, times(b, x, *(0.9,) * 8)),
+    "a function": lambda b, x, y: four_bits(b, b.add("sigmoid", x)),
+    "no roundings": lambda b, x, y: four_bits(b, b.add("relu", x), scale=0.25),
+    "a table": lambda b, x, y: b.add(
+        "lookup", four_bits(b, times(b, x, 0.3), dtype="int8", out_scale=np.float32(1)),
+        table=np.arange(16), first=-7, dtype="int8",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_TO_PAIRS)
+def test_operations_without_a_bound_are_in_pairs(monkeypatch, name):
+    assert not is_guarded(monkeypatch, LEFT_TO_PAIRS[name])
