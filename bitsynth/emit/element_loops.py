@@ -8,7 +8,7 @@ Result:  for each row: a loop that leaves `row` of 64 elements in scratch memory
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.plain import Body, InputValues, evaluate
@@ -18,8 +18,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Bits, trunc
 
 _DOUBLE = 64
-_BLOCK = 128
-"""Rows whose codes are interleaved at a time, if inputs lie in planes."""
+_MAX_BLOCK_ROWS, _MIN_BLOCK_ROWS, _BLOCK_BYTES = 128, 16, 8192
+"""Rows whose codes are interleaved at a time, if inputs lie in planes; a block has about `_BLOCK_BYTES` bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ElementLoops:
         rows: The number of rows.
         columns: The number of elements of a row.
         inputs: The inputs of expressions by name. C of an element has its place in all rows, `at`, and its column `c`.
-        code: A code, of which the low 8 bits are stored.
+        code: A code, of which the low 8 bits are stored; or one for each column, if elements lie in planes.
         row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
             Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
         flag: One bit. The C variable `flag` is 1 in the end if it is for any element; "" if there is none.
@@ -71,20 +71,22 @@ class ElementLoops:
     rows: int
     columns: int
     inputs: Mapping[str, CInput]
-    code: str
+    code: str | tuple[str, ...]
     row: str = ""
     flag: str = ""
     plane: int = 0
 
     @property
-    def scratch_bytes(self) -> int:
-        """Bytes of scratch memory for codes that are interleaved."""
-        return _BLOCK * self.columns if self.plane else 0
+    def _block(self) -> int:
+        """The rows that are interleaved at a time."""
+        return max(_MIN_BLOCK_ROWS, min(_MAX_BLOCK_ROWS, _BLOCK_BYTES // self.columns))
 
     def text(self) -> str:
         """Return the statements."""
         if self.plane and (self.row or self.flag):
             raise SpecError("loops over planes have neither parts of rows nor a flag")
+        if not self.plane and not isinstance(self.code, str):
+            raise SpecError("only loops over planes have a code for each column")
         domain, lines = CDomain(fuses=False), ["uint32_t flag = 0;"] if self.flag else []
         given = {name: one.value(domain) for name, one in self.inputs.items()}
         first, arrays = Body({}), dict[Term, str]()
@@ -93,15 +95,18 @@ class ElementLoops:
             first.store("row[c]", term)
             arrays[term] = "row[c]"
             lines.append(f"{term.ctype} *restrict const row = scratch;")
-        body = Body(arrays)
-        place = f"block[c * {_BLOCK} + i]" if self.plane else "out0[at]"
-        body.store(place, trunc(evaluate(domain, self.code, given), 8).v)
+        place = f"block[c * {self._block} + i]" if self.plane else "out0[at]"
+        bodies = []
+        for code in (self.code,) if isinstance(self.code, str) else self.code:
+            bodies.append(Body(arrays))
+            bodies[-1].store(place, trunc(evaluate(domain, code, given), 8).v)
+        body = bodies[0]
         if self.flag:
             body.store("flag", evaluate(domain, self.flag, given).v, "|=")
         if domain.kept:
             raise SpecError("no arrays are kept here for sums of many terms")
         if self.plane:
-            return "\n".join([*self._interleave(body), ""])
+            return "\n".join([*self._interleave(bodies), ""])
         loops = [*(self._loop(first) if self.row else []), *self._loop(body)]
         return "\n".join([*lines, *block(f"for (size_t i = 0; i < {self.rows}; ++i)", loops), ""])
 
@@ -109,19 +114,26 @@ class ElementLoops:
         place = f"const size_t at = i * {self.columns} + c;"
         return block(f"for (size_t c = 0; c < {self.columns}; ++c)", [place, *body.lines])
 
-    def _interleave(self, body: Body) -> list[str]:
-        """Return loops over blocks of each plane: codes of the block in planes, then its rows interleaved."""
-        columns, plane = f"for (size_t c = 0; c < {self.columns}; ++c)", self.plane
+    def _interleave(self, bodies: Sequence[Body]) -> list[str]:
+        """Return loops over blocks of each plane: codes of the block in planes, then its rows interleaved.
+
+        A single body is of all columns; else each column has its own.
+        """
+        columns, plane, size = f"for (size_t c = 0; c < {self.columns}; ++c)", self.plane, self._block
         rows = "for (size_t i = 0; i < count; ++i)"
         place = f"const size_t at = (n * {self.columns} + c) * {plane} + start + i;"
-        copy = f"out0[(n * {plane} + start + i) * {self.columns} + c] = block[c * {_BLOCK} + i];"
+        copy = f"out0[(n * {plane} + start + i) * {self.columns} + c] = block[c * {size} + i];"
+        codes = list[str]()
+        for k, body in enumerate(bodies):
+            own = columns if len(bodies) == 1 else f"for (size_t c = {k}; c < {k + 1}; ++c)"
+            codes += block(own, block(rows, [place, *body.lines]))
         one = [
-            f"const size_t count = {plane} - start < {_BLOCK} ? {plane} - start : {_BLOCK};",
-            *block(columns, block(rows, [place, *body.lines])),
+            f"const size_t count = {plane} - start < {size} ? {plane} - start : {size};",
+            *codes,
             *block(rows, block(columns, [copy])),
         ]
-        blocks = block(f"for (size_t start = 0; start < {plane}; start += {_BLOCK})", one)
+        blocks = block(f"for (size_t start = 0; start < {plane}; start += {size})", one)
         return [
-            "uint8_t *restrict const block = scratch;",
+            f"uint8_t block[{size * self.columns}];",
             *block(f"for (size_t n = 0; n < {self.rows // plane}; ++n)", blocks),
         ]

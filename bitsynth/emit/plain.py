@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from bitsynth.emit.elementwise import PARAMETERS, opening
 from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term, carrier, ctype
 from bitsynth.emit.render import block, indented
 from bitsynth.errors import SpecError
-from bitsynth.isa import lane
+from bitsynth.isa import floats, lane
 from bitsynth.isa.bits import Bits, total, trunc
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel.elementwise.program import PlainProgram
@@ -44,6 +45,9 @@ class InputValues:
     def _at(self, number: str) -> str:
         return f"({number}) * {self.unit}" if self.unit else number
 
+    def __len__(self) -> int:
+        return self.count
+
     def __iter__(self) -> Iterator[Bits]:
         return (self[k] for k in range(self.count))
 
@@ -56,6 +60,7 @@ def functions(domain: CDomain) -> dict[str, Any]:
     return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
         "sum_over": lambda numbers, term: _sum_over(domain, numbers, term),
         "lookup": _looked_up,
+        "reached": partial(floats.reached, lookup=_entry),
     }
 
 
@@ -102,6 +107,13 @@ def _looked_up(table: Any, index: Bits) -> Bits:
     if not isinstance(table, InputValues):
         return FUNCTIONS["lookup"](table, index)  # type: ignore[no-any-return]
     return table[Term(f"{{0}} % {table.count}u", 32, (index.v,))]
+
+
+def _entry(table: Any, index: Bits) -> Bits:
+    """Return an entry of a table that is known to have one at the index."""
+    # Vector registers hold more signed indices than unsigned ones, which are extended to the bits of a pointer.
+    entry: Bits = table[Term("(int32_t){0}", 32, (index.v,))]
+    return entry
 
 
 HEADER = "bs_plain.h"

@@ -198,6 +198,8 @@ class CDomain:
     def trunc(self, a: Term, w: int, to: int) -> Term:
         if to == w:
             return a
+        if a.is_double:
+            a = Term("(union {{ double x; uint64_t bits; }}){{ {0} }}.bits", w, (a,))
         return Term(f"({ctype(to)}){{0}}", to, (a,)) if to in CARRIERS else _sum("{0}", to, a)
 
     def popcount(self, a: Term, w: int) -> Term:
@@ -241,8 +243,14 @@ class CDomain:
     def flt(self, a: Term, b: Term) -> Term:
         return Term("bs_flt({0}, {1})", 0, (a, b))
 
+    def fle(self, a: Term, b: Term) -> Term:
+        return Term("bs_scalar(bs_float({0})) <= bs_float({1})", 0, (a, b))
+
     def double_of(self, a: Term) -> Term:
         return _double("(double)(int32_t){0}", a)
+
+    def double_of_float(self, a: Term) -> Term:
+        return _double("(double)bs_float({0})", a)
 
     def int_of(self, a: Term) -> Term:
         return Term("(uint32_t)(int32_t){0}", 32, (a,))
@@ -257,6 +265,9 @@ class CDomain:
     def dsub(self, a: Term, b: Term) -> Term:
         self._keep_products(a, b)
         return _double("{0} - {1}", a, b)
+
+    def ddiv(self, a: Term, b: Term) -> Term:
+        return _double("{0} / {1}", a, b)
 
     def dlt(self, a: Term, b: Term) -> Term:
         return Term("{0} < {1}", 0, _as_doubles(a, b))

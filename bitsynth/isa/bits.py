@@ -43,6 +43,9 @@ class Bits:
     def __sub__(self, other: Bits | int) -> Bits:
         return Bits(self.d, self.w, self.d.sub(self.v, self.lift(other).v, self.w))
 
+    def __rsub__(self, other: int) -> Bits:
+        return self.lift(other) - self
+
     def __mul__(self, other: Bits | int) -> Bits:
         return Bits(self.d, self.w, self.d.mul(self.v, self.lift(other).v, self.w))
 
@@ -71,6 +74,14 @@ def _amount(n: object) -> int:
     if not isinstance(n, int) or n < 0:
         raise TypeError(f"a shift wants a number of bits known in advance, not {n!r}")
     return n
+
+
+def lift_both(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
+    """Return two operands as bits of the same width; one of them may be a number."""
+    like = a if isinstance(a, Bits) else b
+    if not isinstance(like, Bits):
+        raise TypeError("two numbers have no width")
+    return like.lift(a), like.lift(b)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,10 +134,10 @@ def eq(a: Bits, b: Bits | int) -> Cond:
 
 def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
     """Return `a` if `cond` holds, else `b`."""
-    like = a if isinstance(a, Bits) else b
-    if not isinstance(like, Bits):
+    if not isinstance(a, Bits) and not isinstance(b, Bits):
         raise TypeError("ite wants at least one bit-vector branch")
-    return Bits(like.d, like.w, cond.d.ite(cond.v, like.lift(a).v, like.lift(b).v, like.w))
+    a, b = lift_both(a, b)
+    return Bits(a.d, a.w, cond.d.ite(cond.v, a.v, b.v, a.w))
 
 
 def udiv(a: Bits, b: Bits | int) -> Bits:

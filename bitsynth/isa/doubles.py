@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 
-from bitsynth.isa.bits import Bits, Cond, ite
+from bitsynth.isa.bits import Bits, Cond, ite, lift_both
 
 WIDTH = 64
 ZERO, ONE = 0, 0x3FF0_0000_0000_0000
-_ROUND_TO_UNITS = 0x4338_0000_0000_0000
+ROUND_TO_UNITS = 0x4338_0000_0000_0000
 """1.5 * 2**52: its unit in the last place is 1, so adding it rounds to whole numbers."""
 
 
@@ -29,9 +29,16 @@ def number_of(bits: int) -> float:
     return number
 
 
-def _doubles(*xs: Bits) -> None:
-    if any(x.w != WIDTH for x in xs):
-        raise TypeError(f"float64 has {WIDTH} bits, not {', '.join(str(x.w) for x in xs)}")
+def _double(x: Bits) -> Bits:
+    if x.w != WIDTH:
+        raise TypeError(f"float64 has {WIDTH} bits, not {x.w}")
+    return x
+
+
+def _doubles(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
+    """Return two numbers, one of which may be a constant."""
+    a, b = lift_both(a, b)
+    return _double(a), b
 
 
 def double_of(x: Bits) -> Bits:
@@ -41,53 +48,61 @@ def double_of(x: Bits) -> Bits:
     return Bits(x.d, WIDTH, x.d.double_of(x.v))
 
 
+def double_of_float(x: Bits) -> Bits:
+    """Return the float64 that is the float32 `x`."""
+    if x.w != 32:
+        raise TypeError(f"float32 has 32 bits, not {x.w}")
+    return Bits(x.d, WIDTH, x.d.double_of_float(x.v))
+
+
 def int_of(x: Bits) -> Bits:
     """Return the signed 32-bit number of the float64 `x` without its fraction; unspecified beyond int32."""
-    _doubles(x)
+    _double(x)
     return Bits(x.d, 32, x.d.int_of(x.v))
 
 
-def dmul(a: Bits, b: Bits | int) -> Bits:
+def dmul(a: Bits | int, b: Bits | int) -> Bits:
     """Return a * b, rounded once."""
-    b = a.lift(b)
-    _doubles(a, b)
+    a, b = _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dmul(a.v, b.v))
 
 
-def dadd(a: Bits, b: Bits | int) -> Bits:
+def dadd(a: Bits | int, b: Bits | int) -> Bits:
     """Return a + b, rounded once."""
-    b = a.lift(b)
-    _doubles(a, b)
+    a, b = _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dadd(a.v, b.v))
 
 
-def dsub(a: Bits, b: Bits | int) -> Bits:
+def dsub(a: Bits | int, b: Bits | int) -> Bits:
     """Return a - b, rounded once."""
-    b = a.lift(b)
-    _doubles(a, b)
+    a, b = _doubles(a, b)
     return Bits(a.d, WIDTH, a.d.dsub(a.v, b.v))
 
 
-def dlt(a: Bits, b: Bits | int) -> Cond:
+def ddiv(a: Bits | int, b: Bits | int) -> Bits:
+    """Return a / b, rounded once."""
+    a, b = _doubles(a, b)
+    return Bits(a.d, WIDTH, a.d.ddiv(a.v, b.v))
+
+
+def dlt(a: Bits | int, b: Bits | int) -> Cond:
     """Return whether a < b; false if one of them is NaN."""
-    b = a.lift(b)
-    _doubles(a, b)
+    a, b = _doubles(a, b)
     return Cond(a.d, a.d.dlt(a.v, b.v))
 
 
-def dle(a: Bits, b: Bits | int) -> Cond:
+def dle(a: Bits | int, b: Bits | int) -> Cond:
     """Return whether a <= b; false if one of them is NaN."""
-    b = a.lift(b)
-    _doubles(a, b)
+    a, b = _doubles(a, b)
     return Cond(a.d, a.d.dle(a.v, b.v))
 
 
-def dmin(a: Bits, b: Bits | int) -> Bits:
+def dmin(a: Bits | int, b: Bits | int) -> Bits:
     """Return `b` if it is below `a`, else `a`."""
-    return ite(dlt(a.lift(b), a), b, a)
+    return ite(dlt(b, a), b, a)
 
 
-def dmax(a: Bits, b: Bits | int) -> Bits:
+def dmax(a: Bits | int, b: Bits | int) -> Bits:
     """Return `b` if `a` is below it, else `a`."""
     return ite(dlt(a, b), b, a)
 
@@ -99,4 +114,4 @@ def dabs(x: Bits) -> Bits:
 
 def dnearest(x: Bits) -> Bits:
     """Return the signed 32-bit number nearest to the float64 `x`, ties to even; unspecified beyond int32."""
-    return int_of(dsub(dadd(x, _ROUND_TO_UNITS), _ROUND_TO_UNITS))
+    return int_of(dsub(dadd(x, ROUND_TO_UNITS), ROUND_TO_UNITS))

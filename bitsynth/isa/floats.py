@@ -6,23 +6,42 @@ sign, before and after: `flushed` and `fmul_flushed` are its.
 
 from __future__ import annotations
 
-from bitsynth.isa.bits import Bits, Cond, eq, ite, ult
+import struct
+from collections.abc import Callable, Sequence
+
+from bitsynth.isa.bits import Bits, Cond, bit, eq, ite, lift_both, lookup, ult, zext
 
 WIDTH = 32
 SIGN = 0x8000_0000
 NAN = 0x7FC0_0000
 INFINITY = 0x7F80_0000
 ONE = 0x3F80_0000
+ROUND_TO_UNITS = 0x4B40_0000
+"""1.5 * 2**23: its unit in the last place is 1, so adding it rounds to whole numbers."""
 
 
-def _floats(*xs: Bits) -> None:
-    if any(x.w != WIDTH for x in xs):
-        raise TypeError(f"float32 has {WIDTH} bits, not {', '.join(str(x.w) for x in xs)}")
+def bits_of(number: float) -> int:
+    """Return the bits of the float32 nearest to a number, as texts of the lane language write constants."""
+    bits: int
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    return bits
+
+
+def _float(x: Bits) -> Bits:
+    if x.w != WIDTH:
+        raise TypeError(f"float32 has {WIDTH} bits, not {x.w}")
+    return x
+
+
+def _floats(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
+    """Return two numbers, one of which may be a constant."""
+    a, b = lift_both(a, b)
+    return _float(a), b
 
 
 def float_of(x: Bits) -> Bits:
     """Return the float32 nearest to the signed 32-bit `x`."""
-    _floats(x)
+    _float(x)
     return Bits(x.d, WIDTH, x.d.float_of(x.v))
 
 
@@ -31,33 +50,51 @@ def nearest(x: Bits) -> Bits:
 
     0 for what is not a number.
     """
-    _floats(x)
+    _float(x)
     return Bits(x.d, WIDTH, x.d.nearest(x.v))
 
 
-def fmul(a: Bits, b: Bits) -> Bits:
+def fmul(a: Bits | int, b: Bits | int) -> Bits:
     """Return a * b."""
-    _floats(a, b)
+    a, b = _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fmul(a.v, b.v))
 
 
-def fadd(a: Bits, b: Bits) -> Bits:
+def fadd(a: Bits | int, b: Bits | int) -> Bits:
     """Return a + b."""
-    _floats(a, b)
+    a, b = _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fadd(a.v, b.v))
 
 
-def fdiv(a: Bits, b: Bits) -> Bits:
+def fdiv(a: Bits | int, b: Bits | int) -> Bits:
     """Return a / b."""
-    _floats(a, b)
+    a, b = _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fdiv(a.v, b.v))
 
 
-def flt(a: Bits, b: Bits | int) -> Cond:
+def flt(a: Bits | int, b: Bits | int) -> Cond:
     """Return a < b; false if one is not a number."""
-    b = a.lift(b)
-    _floats(a, b)
+    a, b = _floats(a, b)
     return Cond(a.d, a.d.flt(a.v, b.v))
+
+
+def fle(a: Bits | int, b: Bits | int) -> Cond:
+    """Return a <= b; false if one is not a number."""
+    a, b = _floats(a, b)
+    return Cond(a.d, a.d.fle(a.v, b.v))
+
+
+def reached(thresholds: Sequence[Bits], x: Bits, lookup: Callable[[Sequence[Bits], Bits], Bits] = lookup) -> Bits:
+    """Return the number of 32 bits of ascending `thresholds` that are at most `x`, by binary search.
+
+    There are 2**n - 1 thresholds; `lookup` returns one of them.
+    """
+    _float(x)
+    level = x.lift(0)
+    for place in reversed(range(len(thresholds).bit_length())):
+        half = 1 << place
+        level = level + (zext(bit(fle(lookup(thresholds, level + (half - 1)), x)), WIDTH) << place)
+    return level
 
 
 def fmin(a: Bits, b: Bits) -> Bits:
@@ -70,6 +107,18 @@ def fmax(a: Bits, b: Bits) -> Bits:
     return _unless_nan(a, b, ite(flt(a, b), b, ite(flt(b, a), a, a & b)))
 
 
+def fclip(x: Bits, first: Bits | int, last: Bits | int) -> Bits:
+    """Return `x` clipped to two numbers; the first one if it is not a number."""
+    raised = _choose(flt(first, x), x, x.lift(first))
+    return _choose(flt(raised, last), raised, x.lift(last))
+
+
+def _choose(cond: Cond, a: Bits, b: Bits) -> Bits:
+    """Return `a` if a condition holds, else `b`; by masks, as C compilers take no branch to vector registers."""
+    mask = a.lift(0) - zext(bit(cond), WIDTH)
+    return a & mask | b & ~mask
+
+
 def _unless_nan(a: Bits, b: Bits, x: Bits) -> Bits:
     beyond = a.lift(INFINITY)
     either = ite(ult(beyond, a & ~SIGN), 1, ite(ult(beyond, b & ~SIGN), 1, a.lift(0)))
@@ -78,7 +127,7 @@ def _unless_nan(a: Bits, b: Bits, x: Bits) -> Bits:
 
 def flushed(x: Bits) -> Bits:
     """Return `x`, or the zero of its sign if it is subnormal."""
-    _floats(x)
+    _float(x)
     return ite(eq(x & INFINITY, 0), x & SIGN, x)
 
 

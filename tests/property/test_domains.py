@@ -115,6 +115,20 @@ def test_float_conversions_agree_in_all_domains(name, value):
     both(FUNCTIONS[name], [value], 32)
 
 
+@given(values=st.tuples(*[st.one_of(st.sampled_from(FLOATS), words(32))] * 3))
+def test_clips_and_comparisons_of_floats_agree_in_all_domains(values):
+    both(FUNCTIONS["fclip"], values, 32)
+    both(lambda a, b: FUNCTIONS["bit"](FUNCTIONS["fle"](a, b)), values[:2], 32)
+    both(lambda x, *thresholds: FUNCTIONS["reached"](thresholds, x), [values[0], *values], 32)
+
+
+@given(value=st.one_of(st.sampled_from(FLOATS), words(32)))
+def test_conversions_of_floats_to_doubles_agree_in_all_domains(value):
+    """But for the bits of what is not a number, which are unspecified."""
+    assume(is_number(int(FUNCTIONS["double_of_float"](concrete(value, 32)).v[0])))
+    both(FUNCTIONS["double_of_float"], [value], 32)
+
+
 def bits_of(*numbers):
     return [int(x) for x in np.array(numbers, np.float32).view(np.uint32)]
 
@@ -133,6 +147,9 @@ def bits_of(*numbers):
         ("fmul_flushed", (2**-127, 2**100), 0.0),
         ("fmul_flushed", (-(2**-126) * (1 - 2**-24) * 2, 0.5), -0.0),
         ("flushed", (-(2**-127),), -0.0),
+        ("fclip", (np.nan, -1, 3), -1),
+        ("fclip", (np.inf, -1, 3), 3),
+        ("fclip", (-5e-40, -1, 3), -5e-40),
     ],
 )
 def test_float_results_are_as_given(name, given, want):
@@ -154,7 +171,7 @@ def is_number(value):
     return not np.isnan(doubles.number_of(value))
 
 
-@pytest.mark.parametrize("name", ["dmul", "dadd", "dsub", "dmin", "dmax"])
+@pytest.mark.parametrize("name", ["dmul", "dadd", "dsub", "ddiv", "dmin", "dmax"])
 @given(values=st.tuples(*[st.one_of(st.sampled_from(DOUBLES), words(64))] * 2))
 def test_double_operations_agree_in_all_domains(name, values):
     """But for the bits of what is not a number, which are unspecified."""

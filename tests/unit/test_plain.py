@@ -68,6 +68,15 @@ FUNCTIONS = {
         "dnearest(dmul(dabs(dsub(double_of(x), double_of(y))), 0x3fc0000000000000)) + int_of(double_of(y))",
         "u32",
     ),
+    "clipped": (
+        "trunc(dadd(double_of_float(fclip(x, 0xc2fe0000, 0x42fe0000)), 0x4338000000000000), 32)"
+        " + zext(bit(fle(x, y)), 32)",
+        "u32",
+    ),
+    "shares": (
+        "dnearest(ddiv(double_of(x), 0x4008000000000000)) + dnearest(ddiv(0x4024000000000000, double_of(y | 1)))",
+        "u32",
+    ),
     "many": ("sum(zext(bit(ult(x, y + 9)), 32) for k in range(40))", "u32"),
 }
 MORE = [odd(name, *rest) for name, rest in FUNCTIONS.items()]

@@ -121,8 +121,15 @@ class ConcreteDomain:
     def flt(self, a: U64, b: U64) -> Any:
         return np.less(_float(a), _float(b))
 
+    def fle(self, a: U64, b: U64) -> Any:
+        return np.less_equal(_float(a), _float(b))
+
     def double_of(self, a: U64) -> Any:
         return _bits(a.astype(np.uint32).view(np.int32).astype(np.float64))
+
+    def double_of_float(self, a: U64) -> Any:
+        with np.errstate(invalid="ignore"):
+            return _bits(_float(a).astype(np.float64))
 
     def int_of(self, a: U64) -> Any:
         with np.errstate(invalid="ignore"):
@@ -139,6 +146,10 @@ class ConcreteDomain:
     def dsub(self, a: U64, b: U64) -> Any:
         with np.errstate(all="ignore"):
             return _bits(np.subtract(_double(a), _double(b)))
+
+    def ddiv(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _bits(np.divide(_double(a), _double(b)))
 
     def dlt(self, a: U64, b: U64) -> Any:
         return np.less(_double(a), _double(b))

@@ -93,8 +93,14 @@ class Domain(Protocol):
     def flt(self, a: Any, b: Any) -> Any:
         """Return the truth value of a < b of float32 numbers."""
 
+    def fle(self, a: Any, b: Any) -> Any:
+        """Return the truth value of a <= b of float32 numbers."""
+
     def double_of(self, a: Any) -> Any:
         """Return the float64 that is the signed 32-bit `a`."""
+
+    def double_of_float(self, a: Any) -> Any:
+        """Return the float64 that is the float32 `a`."""
 
     def int_of(self, a: Any) -> Any:
         """Return the signed 32-bit number of the float64 `a` without its fraction; unspecified beyond int32."""
@@ -107,6 +113,9 @@ class Domain(Protocol):
 
     def dsub(self, a: Any, b: Any) -> Any:
         """Return the float64 a - b."""
+
+    def ddiv(self, a: Any, b: Any) -> Any:
+        """Return the float64 a / b."""
 
     def dlt(self, a: Any, b: Any) -> Any:
         """Return the truth value of a < b of float64 numbers."""

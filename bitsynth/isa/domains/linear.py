@@ -237,12 +237,12 @@ class LinearDomain:
     def float_of(self, *_: object, **__: object) -> Payload:
         raise Inexact("a float32 number is no sum of bits")
 
-    nearest = fmul = fadd = fdiv = flt = float_of
+    nearest = fmul = fadd = fdiv = flt = fle = float_of
 
     def double_of(self, *_: object) -> Payload:
         raise Inexact("a float64 number is no sum of bits")
 
-    int_of = dmul = dadd = dsub = dlt = dle = double_of
+    double_of_float = int_of = dmul = dadd = dsub = ddiv = dlt = dle = double_of
 
 
 def _trailing_zeros(x: LinearForm) -> int:

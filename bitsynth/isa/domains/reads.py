@@ -56,9 +56,9 @@ class ReadsDomain:
     def float_of(self, a: ReadBits) -> ReadBits:
         return a
 
-    nearest = double_of = int_of = float_of
+    nearest = double_of = double_of_float = int_of = float_of
 
     def fmul(self, a: ReadBits, b: ReadBits, toward_zero: bool = False) -> ReadBits:
         return a | b
 
-    fadd = fdiv = flt = dmul = dadd = dsub = dlt = dle = fmul
+    fadd = fdiv = flt = fle = dmul = dadd = dsub = ddiv = dlt = dle = fmul

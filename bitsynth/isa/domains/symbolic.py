@@ -102,8 +102,14 @@ class SymbolicDomain:
     def flt(self, a: Any, b: Any) -> Any:
         return z3.fpLT(_float(a), _float(b))
 
+    def fle(self, a: Any, b: Any) -> Any:
+        return z3.fpLEQ(_float(a), _float(b))
+
     def double_of(self, a: Any) -> Any:
         return z3.fpToIEEEBV(z3.fpSignedToFP(z3.RNE(), a, z3.Float64()))
+
+    def double_of_float(self, a: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpFPToFP(z3.RNE(), _float(a), z3.Float64()))
 
     def int_of(self, a: Any) -> Any:
         return z3.fpToSBV(z3.RTZ(), _double(a), z3.BitVecSort(32))
@@ -116,6 +122,9 @@ class SymbolicDomain:
 
     def dsub(self, a: Any, b: Any) -> Any:
         return z3.fpToIEEEBV(z3.fpSub(z3.RNE(), _double(a), _double(b)))
+
+    def ddiv(self, a: Any, b: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpDiv(z3.RNE(), _double(a), _double(b)))
 
     def dlt(self, a: Any, b: Any) -> Any:
         return z3.fpLT(_double(a), _double(b))

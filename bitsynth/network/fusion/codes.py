@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bitsynth.network.formulas.chain import Chain, find_links, make_chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.program import Format
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -39,6 +41,13 @@ def codes_of(integers: Tensor, edge: Edge) -> Tensor:
     operand = operand_of(edge)
     assert operand
     return operand.encode(integers.clip(edge.integers.least, edge.integers.most), edge.name)
+
+
+def count_text(reached: str, levels: int) -> str:
+    """Return the number, of 32 bits, of the k below `levels` for which a condition holds, in the lane language."""
+    # Plain C would have a loop for a longer sum from 0 on.
+    ends = sorted({0, min(levels, MAX_UNROLLED_LEVELS), levels})
+    return " + ".join(f"sum(zext(bit({reached}), 32) for k in range({a}, {b}))" for a, b in pairwise(ends))
 
 
 def quantization_of(edge: Edge) -> Quantization:

@@ -12,38 +12,41 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
+from bitsynth.emit import plain
+from bitsynth.emit.element_loops import CInput, ElementLoops
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.isa import doubles, floats, lane
+from bitsynth.isa.bits import Bits
+from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, find_links, find_step_function, make_chain
 from bitsynth.network.formulas.chain import explain_no_chain
 from bitsynth.network.formulas.step_functions import StepFunction, float_of
-from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.codes import code_formats, codes_of, count_text, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, Format, PlainStep, caller_format
 from bitsynth.spec.layout import Layout
 
-_MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
-"""Numbers with a last place of 1: adding and subtracting one rounds to an integer, ties to even."""
 _SCALE_NEIGHBOURS = 2
 """Neighbours of a scale that are tried, on each side."""
 _SLOPE_SPAN, _SLOPE_STEPS = 1e-5, 80
 """The relative width of the search for a slope, and its steps."""
-_MAX_LOW = 1 << 20
-"""Rounded values of level 0 are below it: far below 2^22, up to which `_MAGIC` rounds a float32."""
+_MAX_VALUE = 1 << 21
+"""Values that are rounded are below it: half of 2^22, up to which `ROUND_TO_UNITS` rounds a float32."""
 
 
 @dataclass(frozen=True)
 class RoundedLevels:
-    """The level round((x - origin) * factor) - low, or round((x - origin) / factor) - low, clipped to 0 .. `last`.
+    """The level round((x - origin) * factor) - low, or round((x - origin) / factor) - low, of x clipped to two ends.
 
-    All operations are in one type, in this order, and not contracted; ties round to even. The level of NaN is 0.
+    All operations are in one type, in this order, and not contracted; ties round to even. NaN is clipped to the first
+    end.
 
     Args:
         ctype: float or double.
@@ -51,7 +54,7 @@ class RoundedLevels:
         factor: The factor, or divisor.
         divides: Whether it is a divisor.
         low: The rounded value that is level 0.
-        last: The greatest level.
+        ends: The greatest float32 number of level 0, and the least of the last level.
     """
 
     ctype: str
@@ -59,55 +62,52 @@ class RoundedLevels:
     factor: float
     divides: bool
     low: int
-    last: int
+    ends: tuple[float, float]
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether values are so small that they are rounded as `text` does it; values between the ends are, too."""
+        values = [x - self.origin for x in self.ends]
+        return all(abs(v / self.factor if self.divides else v * self.factor) < _MAX_VALUE for v in values)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the levels of float32 numbers."""
-        real: Any = np.float32 if self.ctype == "float" else np.float64
-        with np.errstate(over="ignore", invalid="ignore"):
-            t = x.astype(real) - real(self.origin) if self.origin else x.astype(real)
-            t = t / real(self.factor) if self.divides else t * real(self.factor)
-        low, high, magic = real(self.low), real(self.low + self.last), real(_MAGIC[self.ctype])
-        t = np.where(t > low, t, low)
-        t = np.where(t < high, t, high)
-        levels: Tensor = ((t + magic) - magic).astype(np.int64) - self.low
-        return levels
+        given = {"x": Bits(ConcreteDomain(), floats.WIDTH, x.view(np.uint32).astype(np.uint64))}
+        level = lane.compile_lane(lane.parse("level", self.text, given), [*given])(*given.values(), 0)
+        return np.asarray(level.v).astype(np.int64)
 
-    def text(self, x: str, level: str) -> str:
-        """Return C that declares `level`, the level of the float `x`."""
-        kind, number = self.ctype, f"({self.ctype}){x}"
+    @property
+    def text(self) -> str:
+        """Return the level of the float32 `x`, in the lane language."""
+        first, last = map(floats.bits_of, self.ends)
+        value, prefix, bits_of = f"fclip(x, {first}, {last})", "f", floats.bits_of
+        if self.ctype == "double":
+            value, prefix, bits_of = f"double_of_float({value})", "d", doubles.bits_of
         if self.origin:
-            number = f"({number} - {self._literal(self.origin)})"
-        low, high, magic = (self._literal(n) for n in (self.low, self.low + self.last, _MAGIC[kind]))
-        return "\n".join(
-            (
-                f"{kind} t = {number} {'/' if self.divides else '*'} {self._literal(self.factor)};",
-                f"t = t > {low} ? t : {low};",
-                f"t = t < {high} ? t : {high};",
-                f"const int32_t {level} = (int32_t)((t + {magic}) - {magic}) - ({self.low});",
-            )
-        )
-
-    def _literal(self, value: float) -> str:
-        """Return a number of its type as a C literal in parentheses."""
-        return f"({float(value).hex()}{'f' if self.ctype == 'float' else ''})"
+            value = f"{prefix}add({value}, {bits_of(-self.origin)})"
+        value = f"{prefix}{'div' if self.divides else 'mul'}({value}, {bits_of(self.factor)})"
+        # The last bits of the sum are the rounded number. No conversion to an integer takes as few operations.
+        if self.ctype == "double":
+            return f"trunc(dadd({value}, {doubles.ROUND_TO_UNITS}), 32) - ({self.low})"
+        return f"fadd({value}, {floats.ROUND_TO_UNITS}) - {floats.ROUND_TO_UNITS} - ({self.low})"
 
 
 def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
     """Return a formula for each channel that is equal to a step function; none if a channel has none.
 
     A formula is monotone, as each of its operations is: if it is right at each threshold and just before it, it is
-    right everywhere. Where levels fall, the formula counts the levels that are lost.
+    right everywhere. Where levels fall, the formula counts the levels that are lost. NaN has level 0,
+    and infinity the last one, as if thresholds were counted.
     """
     points = step_function.points()
     numbers, levels = float_of(points), (step_function.at(points) - step_function.least) // step_function.step
     levels = np.where(step_function.rising, levels, step_function.levels - levels)
     formulas = []
     for channel in range(len(step_function.low)):
-        x, want = numbers[:, channel], levels[:, channel]
-        formula = next(
-            (candidate for candidate in _candidates(step_function, channel) if (candidate(x) == want).all()), None
-        )
+        x = np.append(numbers[:, channel], np.array([np.nan, np.inf], np.float32))
+        want = np.append(levels[:, channel], [0, step_function.levels])
+        candidates = (c for c in _candidates(step_function, channel) if c.is_bounded)
+        formula = next((candidate for candidate in candidates if (candidate(x) == want).all()), None)
         if formula is None:
             return ()
         formulas.append(formula)
@@ -122,18 +122,18 @@ def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLe
     if len(levels) < 2:
         return
     breakpoints = thresholds[inside]
+    first, last = float_of(breakpoints[[0, -1]] - [1, 0]).tolist()
     apart, origin = _fit_line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (breakpoints - 1, breakpoints)))
     if not apart > 0:
         return
     scales, low = _float32_neighbours(np.float32(apart)), round(origin / apart)
-    if abs(low) < _MAX_LOW:
-        for ctype, scale in product(("float", "double"), scales):
-            yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, step_function.levels)
-        for ctype, scale in product(("float", "double"), scales):
-            yield RoundedLevels(ctype, 0.0, scale, True, low, step_function.levels)
+    for ctype, scale in product(("float", "double"), scales):
+        yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, (first, last))
+    for ctype, scale in product(("float", "double"), scales):
+        yield RoundedLevels(ctype, 0.0, scale, True, low, (first, last))
     half = apart / 2
     for start, parity in product((origin, float(np.float32(origin)), round(origin / half) * half), (0, 1)):
-        yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, step_function.levels)
+        yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, (first, last))
 
 
 def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
@@ -171,13 +171,11 @@ def _reciprocal(scale: float, ctype: str) -> float:
 
 _MAX_COUNTED, _MAX_COUNTED_ALONE = 3, 16
 """The numbers of thresholds up to which all are compared: always, and where no formula is known."""
-_BLOCK_BYTES = 2048
-"""Bytes of planes that are interleaved at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class LevelCodes:
-    """Codes by levels: C that finds the code of a float, and the thresholds that it reads.
+    """Codes by levels, as lane expressions of a float32 `x` and a table `t` of thresholds.
 
     Args:
         first: The code of level 0.
@@ -206,76 +204,36 @@ class LevelCodes:
 
     @property
     def counts(self) -> bool:
-        """Whether C compares all thresholds, and does not search."""
+        """Whether all thresholds are compared, not searched."""
         return self.levels <= (_MAX_COUNTED if self.formulas else _MAX_COUNTED_ALONE)
 
     @property
     def table(self) -> Tensor:
-        """The thresholds as C reads them; for a binary search they are padded to one less than a power of two."""
-        room = (1 << self.levels.bit_length()) - 1
-        short = 0 if self.counts else room - self.levels
-        return np.ascontiguousarray(np.pad(self.thresholds, ((0, 0), (0, short)), mode="edge"))
+        """The bits of thresholds; for a binary search the last is repeated up to one less than a power of two."""
+        room = self.levels if self.counts else (1 << self.levels.bit_length()) - 1
+        padded = np.pad(self.thresholds, ((0, 0), (0, room - self.levels)), mode="edge")
+        return np.ascontiguousarray(padded).view(np.uint32)
 
-    def text(self, x: str, to: str, table: str, channel: int) -> str:
-        """Return statements that set `to` to the code of the float `x` of a channel with a `table`."""
-        sign = "+" if self.last >= self.first else "-"
-        return f"{self._level(x, table, channel)}\n{to} = (uint8_t)({self.first} {sign} level);"
-
-    def _level(self, x: str, table: str, channel: int) -> str:
-        """Return statements that declare the level."""
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The code in the lane language: one for all channels, or one for each."""
         if self.counts:
-            count = " + ".join(f"({x} >= {table}[{k}])" for k in range(self.levels))
-            return f"const int32_t level = {count};"
-        if self.formulas:
-            return self.formulas[channel].text(x, "level")
-        lines, most = ["int32_t level = 0;"], self.levels
-        for half in (1 << bit for bit in reversed(range(most.bit_length()))):
-            lines.append(f"level += ({x} >= {table}[level + {half - 1}]) * {half};")
-        return "\n".join((*lines, f"level = level < {most} ? level : {most};"))
+            levels = [count_text("fle(t[k], x)", self.levels)]
+        else:
+            levels = [formula.text for formula in self.formulas] or [f"smin(reached(t, x), {self.levels})"]
+        sign = "+" if self.last >= self.first else "-"
+        return tuple(f"{self.first} {sign} ({level})" for level in levels)
 
-
-def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) -> str:
-    """Return the body that makes codes of floats (batch, pixels, channels), in this order or in planes of channels."""
-    batch, pixels, channels = shape
-    apart = len(codes.thresholds) > 1
-    if planes and channels > 1 and pixels > 1:
-        return _planes_body(codes, batch, pixels, channels)
-    if not apart:
-        return _loop("i", math.prod(shape), codes.text("in0[i]", "out0[i]", "k0", 0))
-    inner = codes.text("in0[at]", "out0[at]", f"(k0 + c * {codes.table.shape[1]})", 0)
-    row = f"const size_t at = row * {channels} + c;\n{inner}"
-    return _loop("row", batch * pixels, _loop("c", channels, row))
-
-
-def _planes_body(codes: LevelCodes, batch: int, pixels: int, channels: int) -> str:
-    """Return the body for planes: codes of a block of each plane, then the pixels of the block interleaved."""
-    block = min(pixels, max(16, _BLOCK_BYTES // channels // 16 * 16))
-    apart = codes.table.shape[1] if len(codes.thresholds) > 1 else 0
-    by_channel = bool(codes.formulas) and apart > 0 and not codes.counts
-    planes = [
-        _loop("i", "count", codes.text("x[i]", f"made[{c}][i]", "t", k)).join(
-            (f"{{\n    const float *x = from + {c} * (size_t){pixels}, *t = k0 + {c} * {apart};\n    (void)t;\n", "\n}")
-        )
-        for k, c in (enumerate(map(str, range(channels))) if by_channel else [(0, "c")])
-    ]
-    loops = "\n".join(planes) if by_channel else _loop("c", channels, planes[0])
-    return f"""uint8_t made[{channels}][{block}];
-for (size_t n = 0; n < {batch}; ++n)
-    for (size_t start = 0; start < {pixels}; start += {block}) {{
-        const size_t count = {pixels} - start < {block} ? {pixels} - start : {block};
-        const float *from = in0 + n * {channels * pixels} + start;
-        uint8_t *to = out0 + (n * {pixels} + start) * {channels};
-{_indent(loops, 2)}
-{_indent(_loop("i", "count", _loop("c", channels, f"to[i * {channels} + c] = made[c][i];")), 2)}
-    }}"""
-
-
-def _loop(name: str, count: int | str, body: str) -> str:
-    return f"for (size_t {name} = 0; {name} < {count}; ++{name}) {{\n{_indent(body)}\n}}"
-
-
-def _indent(text: str, deep: int = 1) -> str:
-    return "\n".join("    " * deep + line for line in text.split("\n"))
+    def loops(self, shape: tuple[int, int, int], *, planes: bool) -> ElementLoops:
+        """Return C for floats in0 (batch, pixels, channels), in this order or in planes of channels."""
+        batch, pixels, channels = shape
+        kinds, entries = self.table.shape
+        interleaves = planes and channels > 1 and pixels > 1
+        table = f"(k0 + c * {entries})" if kinds > 1 else "k0"
+        inputs = {"x": CInput("bs_bits(in0[at])", floats.WIDTH), "t": CInput(table, floats.WIDTH, entries)}
+        rows, columns = (1, math.prod(shape)) if kinds == 1 and not interleaves else (batch * pixels, channels)
+        code = self.texts if len(self.texts) > 1 else self.texts[0]
+        return ElementLoops(rows, columns, inputs, code, plane=pixels if interleaves else 0)
 
 
 _MOVES = ("reshape", "transpose")
@@ -384,8 +342,8 @@ def input_step(step_function: StepFunction, edge: Edge, order: Layout) -> PlainS
     (first,) = codes_of(np.array([step_function.least]), edge).tolist()
     codes = LevelCodes.of(step_function, first, _find_formulas(step_function, order))
     batch, channels, *image = edge.shape
-    body = input_body(codes, (batch, math.prod(image), channels), planes=order == Layout.PLAIN)
-    return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=step_function)
+    loops = codes.loops((batch, math.prod(image), channels), planes=order == Layout.PLAIN)
+    return PlainStep((), (), (), loops.text(), (codes.table,), headers=(plain.HEADER,), formula=step_function)
 
 
 def _find_formulas(step_function: StepFunction, order: Layout) -> tuple[RoundedLevels, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction, find_chain
 from bitsynth.network.formulas.step_functions import double_thresholds, find_real_step_function
-from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.codes import code_formats, codes_of, count_text, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, Format, PlainStep, plain_format
-from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS
 from bitsynth.spec.layout import Layout
 
 _MAX_LEVELS = 31
@@ -99,7 +97,7 @@ class RealsGroup(FusionGroup):
         ]
         result = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
-        return PlainStep(self.names, (given.name,), (result,), loops.text(), arrays, loops.scratch_bytes)
+        return PlainStep(self.names, (given.name,), (result,), loops.text(), arrays)
 
 
 def code_text(levels: int, first: int, step: int) -> str:
@@ -107,11 +105,7 @@ def code_text(levels: int, first: int, step: int) -> str:
 
     Of `step`, which may be below 0, only the low 8 bits are used, as of the code.
     """
-    # Plain C would have a loop for a longer sum from 0 on.
-    ends = sorted({0, min(levels, MAX_UNROLLED_LEVELS), levels})
-    reached = "zext(bit(dle(t[k], dmul(x, r))), 32)"
-    sums = " + ".join(f"sum({reached} for k in range({a}, {b}))" for a, b in pairwise(ends))
-    return f"({sums}) * {step % 256} + {first}"
+    return f"({count_text('dle(t[k], dmul(x, r))', levels)}) * {step % 256} + {first}"
 
 
 def _signed_thresholds(step_function: StepFunction) -> Tensor:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.floats import ONE
+from bitsynth.isa.floats import ONE, ROUND_TO_UNITS
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
@@ -48,10 +48,8 @@ MIN_UNSIGNED, MAX_UNSIGNED = "ite(ult(a[i], b[i]), a[i], b[i])", "ite(ult(a[i], 
 TESTED = "join(~bit(eq(a[j] & b[j], 0)) for j in range(lanes))"
 _CONVERTIBLE_MAX = 0x4E80_0000
 """2**30 as float32: conversions to int32 take numbers up to it, and it is beyond every code."""
-_ROUND_TO_UNITS = 0x4B40_0000
-"""1.5 * 2**23 as float32: its unit in the last place is 1, so adding it rounds to whole numbers."""
 _ROUNDABLE_MIN, _ROUNDABLE_MAX = 0xCA80_0000, 0x4A80_0000
-"""-2**22 and 2**22 as float32: between them adding _ROUND_TO_UNITS is exact but for that rounding."""
+"""-2**22 and 2**22 as float32: between them adding ROUND_TO_UNITS is exact but for that rounding."""
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
@@ -144,8 +142,8 @@ class ScalingPlan:
         if self._converts(x, kind):
             return self.builder.map(NEAREST_BELOW, x, out=kind)
         x = self.one_of(GREATER, x, constant(x.type, _ROUNDABLE_MIN))
-        x = self.one_of(PLUS, x, constant(x.type, _ROUND_TO_UNITS)).as_type(kind)
-        return self.builder.map(roles.SUB, x, constant(kind, _ROUND_TO_UNITS))
+        x = self.one_of(PLUS, x, constant(x.type, ROUND_TO_UNITS)).as_type(kind)
+        return self.builder.map(roles.SUB, x, constant(kind, ROUND_TO_UNITS))
 
     def _converts(self, x: UnitValue, kind: VecType) -> bool:
         """Return whether the set has an instruction that converts to the nearest integer."""

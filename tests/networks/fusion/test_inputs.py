@@ -8,8 +8,11 @@ from support.fusion_cases import Small, matched, run_plain
 
 from bitsynth.graph import run
 from bitsynth.graph.types import Reals
+from bitsynth.isa.bits import Bits
+from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.floats import reached
 from bitsynth.network.formulas.step_functions import float_of
-from bitsynth.network.fusion.inputs import InputGroup, match_input
+from bitsynth.network.fusion.inputs import InputGroup, LevelCodes, fit_rounded_levels, match_input
 
 
 def floats(values: Any) -> Any:
@@ -102,6 +105,27 @@ def test_codes_of_numbers(rng, reference, cases):
     want, got = run(graph, x), run_plain(graph, groups, x)
     for group in groups:
         np.testing.assert_array_equal(got[group.outputs[0]], want[group.outputs[0]], str(group.inputs))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_formulas_and_searches_count_the_thresholds_that_are_reached(rng, case):
+    """Also of numbers that are subnormal, infinite, or not a number, which has level 0."""
+    small, options = Small(), {k: v for k, v in CASES[case].items() if k != "chain"}
+    shape = (1, 4, 4, 3) if case == "channels last" else (1, 3, 4, 4)
+    at = chained(small, "x", shape, CASES[case].get("chain", ""))
+    group = matched(small.build((small.quantized(at, **options),)), match_input)
+    assert isinstance(group, InputGroup)
+    codes = LevelCodes.of(group.step_function, 0)
+    odd = floats([0, -0.0, 1e-45, -1e-45, 1e30, -1e30, np.nan, -np.nan, np.inf, -np.inf])
+    bits = [Bits(ConcreteDomain(), 32, t.astype(np.uint64)) for t in codes.table.T]
+    near = [codes.thresholds, *(np.nextafter(codes.thresholds, floats(end)) for end in (-np.inf, np.inf))]
+    x = np.array([[*np.ravel(t), *odd, *rng.normal(size=50)] for t in zip(*near, strict=True)], np.float32)
+    want = (x[:, :, None] >= codes.thresholds[:, None]).sum(2)
+    for channel, formula in enumerate(fit_rounded_levels(group.step_function)):
+        np.testing.assert_array_equal(formula(x[channel]), want[channel])
+    if not codes.counts:
+        value = Bits(ConcreteDomain(), 32, x.view(np.uint32).astype(np.uint64).T)
+        np.testing.assert_array_equal(np.minimum(reached(bits, value).v, codes.levels).T, want)
 
 
 def _refused(make):
