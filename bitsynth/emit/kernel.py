@@ -12,7 +12,7 @@ from typing import Any
 
 from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.emit.flushes import Flushes
-from bitsynth.emit.kernel_inputs import blocks, spread
+from bitsynth.emit.kernel_inputs import SideText, blocks, spread
 from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_words, tables, takes_tables, word_text
 from bitsynth.emit.programs import Programs
@@ -26,7 +26,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.describe import input_text
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.program import Kernel, period
 from bitsynth.kernel.straight_line import needs
 from bitsynth.proof.multiples import proved_multiple, require_shift
 from bitsynth.proof.proved import Proved
@@ -96,6 +96,10 @@ def _inputs(kernel: Kernel, letter: str) -> str:
     return "; ".join(input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared)
 
 
+_MAX_REPEATED_BYTES = 1 << 21
+"""The most bytes of a column tile that a self-test repeats to reach the second flush."""
+_SEGMENTS = 16
+"""Segments of a self-test are a multiple of this: sums of half as many are even, and two tiles of them fit."""
 _SUMMED, _SUM_BYTES = 64, 8
 """Codes that C sums at once, and bytes of the sum that is kept of each vector."""
 _ADDED_BITS = 6
@@ -218,7 +222,6 @@ def _values(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec, name: str) -> di
         "codes_at_a_time": CODES,
         "codes_of_word": codes_of_word(kernel),
         "words": [word_text(x, kernel) for x in chosen.words],
-        "selftest": _selftest(kernel),
         "act": spec.act,
         "wgt": spec.wgt,
         "act_value": value_text(spec.act),
@@ -286,6 +289,7 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
         "uses_zero": programs.uses_zero,
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
+        "selftest": _selftest(kernel, spec, list(columns.values())),
         "start": indented(start),
         "load_constants": indented(constants),
         "body": indented(body, 2),
@@ -294,13 +298,38 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     }
 
 
-def _selftest(kernel: Kernel) -> dict[str, int]:
-    """Return sizes of the self-test: K, its steps, rows of whole tiles, 64-bit words of each packed operand."""
+def _selftest(kernel: Kernel, spec: MatmulSpec, column_blocks: Sequence[SideText]) -> dict[str, Any]:
+    """Return the sizes of the self-test.
+
+    k: positions of a product that takes several steps. longest: those of the longest, which is packed in several parts.
+    words: 64-bit words of a packed operand. chunks: bytes of one step of a column tile that lie next to those of other
+    steps. segments: how often `k` is repeated, so that the last steps lie behind the second flush if it `flushes`.
+    """
     k = 2 * max(kernel.k_step, _SUMMED) + 5
-    steps = -(-k // kernel.k_step)
-    act, wgt = kernel.rows + 1, kernel.columns + 3
-    rows, columns = (wgt, act) if kernel.swapped else (act, wgt)
-    sides = (rows, kernel.rows, kernel.row_bytes), (columns, kernel.columns, kernel.column_bytes)
-    padded = [-(-count // unit) * unit for count, unit, _ in sides]
-    words = [n * (steps * size + 2 * _SUM_BYTES) // 8 + 1 for n, (_, _, size) in zip(padded, sides, strict=True)]
-    return {"k": k, "steps": steps, "padded": padded[0], "words": max(words)}
+    longest = CODES + k if packs_words(kernel) else k
+    steps, longest_steps = (-(-x // kernel.k_step) for x in (k, longest))
+    vectors, others = 2 * kernel.rows + 1, kernel.columns + 3
+    sides = (vectors, kernel.rows, kernel.row_bytes), (others, kernel.columns, kernel.column_bytes)
+    words = [-(-n // unit) * unit * (longest_steps * size + 2 * _SUM_BYTES) // 8 + 1 for n, unit, size in sides]
+    behind = 2 * max(map(period, kernel.chains)) // steps + 1
+    flushes = (
+        behind * steps * kernel.columns * kernel.column_bytes <= _MAX_REPEATED_BYTES
+        and 2 * behind * steps * kernel.k_step <= spec.k_max
+    )
+    segments = -(-(behind if flushes else 1) // _SEGMENTS) * _SEGMENTS
+    sizes = [kernel.slot_bytes if kernel.bit_axis == "outer" else block.bytes for block in column_blocks]
+    chunks = [size for size, block in zip(sizes, column_blocks, strict=True) for _ in range(block.bytes // size)]
+    return {
+        "k": k,
+        "steps": steps,
+        "longest": longest,
+        "longest_steps": longest_steps,
+        "vectors": vectors,
+        "others": others,
+        "words": max(words),
+        "flushes": flushes,
+        "segments": segments,
+        "chunks": [f"COLUMNS * {size}" for size in chunks],
+        "shift": affine(spec).shift * makes_values(kernel, spec),
+        "factor": 2 ** doublings(kernel, spec),
+    }
