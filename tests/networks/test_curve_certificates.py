@@ -54,6 +54,15 @@ def test_curves_are_claimed_and_hold(between, seed):
     assert failure(found) == ""
 
 
+@pytest.mark.parametrize("between", [swish, shrink])
+def test_a_curve_of_the_sums_alone_is_claimed_and_holds(between):
+    found = certified(layer(np.random.default_rng(3), between=between, low=-3, high=12, is_normed=False))
+    assert [step["unclaimed"] for step in found["steps"]] == [""] * len(found["steps"])
+    k = find_curve(found)
+    assert failure(found) == ""
+    assert failure(changed(found, step=k, path=("claims", 0, "scale"), value=moved(0, 2.5)))
+
+
 def test_every_array_of_c_counts(found):
     k = find_curve(found)
     claim = found["steps"][k]["claims"][0]

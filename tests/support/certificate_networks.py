@@ -30,17 +30,19 @@ def layer(
     reference: str = "exact",
     dtype: str = "float32",
     between: Callable[[GraphBuilder, str], str] = lambda builder, edge: edge,
+    is_normed: bool = True,
     **quantizer: Any,
 ) -> Graph:
-    """A convolution, a batch norm of signs both ways, what is `between`, and a quantizer."""
+    """A convolution, a batch norm of signs both ways if asked for, what is `between`, and a quantizer."""
     builder = GraphBuilder("layer", reference)
     x = builder.input("x", (1, 8, 5, 5), dtype, Integers.between(0, 3, 0.5))
     w = builder.constant(rng.integers(-3, 4, (6, 8, 3, 3)).astype(dtype), "w")
     window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     made = builder.add("conv", x, w, window=window, groups=1, name="sums")
     numbers = [rng.normal(size=(1, 6, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 6, 1, 1))]
-    made = builder.add("batch_norm", made, *(builder.constant(n.astype(dtype)) for n in numbers), epsilon=1e-5)
-    return builder.build((quantized(builder, between(builder, made), **quantizer),))
+    constants = [builder.constant(n.astype(dtype)) for n in numbers]
+    sums = builder.add("batch_norm", made, *constants, epsilon=1e-5) if is_normed else made
+    return builder.build((quantized(builder, between(builder, sums), **quantizer),))
 
 
 def zoo(rng: np.random.Generator) -> Graph:

@@ -1,6 +1,7 @@
 """Chains that are not monotone, as x * sigmoid(x) between accumulators and codes, by a table that all channels share.
 
-An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. A cell has one breakpoint at
+An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. The line is that of the
+affine nodes at the beginning of the chain, or of the accumulators' scales alone. A cell has one breakpoint at
 most: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6) gives 7
 at u = 3.2 and 6 at u = 3.9.
 
@@ -19,7 +20,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import arithmetic_of
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.graph.types import INT32, Reals, Tensor
 from bitsynth.isa.doubles import ZERO, bits_of
 from bitsynth.layers.epilogues.base import ClaimedFormula
 from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
@@ -178,6 +179,8 @@ def find_curve(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | No
         return None
     if affine_nodes == len(chain.nodes) or not _is_shared_by_channels(graph, chain, affine_nodes):
         return None
+    if not graph.edges[_end_of_affine_nodes(chain, affine_nodes)].is_float:
+        return None
     try:
         return _prove_curve(Oracle(graph, chain), affine_nodes, operand, (low, high))
     except SpecError:
@@ -189,13 +192,14 @@ def _prove_curve(
 ) -> Curve | None:
     """Return the curve of the nodes after the affine ones; None if it is not proved."""
     graph, chain, (low, high) = oracle.graph, oracle.chain, sums
-    edge = graph.edges[chain.nodes[affine_nodes - 1].outputs[0]]
+    edge = graph.edges[_end_of_affine_nodes(chain, affine_nodes)]
     results = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
     ends, off = (x.reshape(2, -1) for x in ((results.low + results.high) / 2, results.high - results.low))
     behind = replace(
         chain, start=edge.name, nodes=chain.nodes[affine_nodes:], axes=chain.axes[affine_nodes:], varies=False
     )
-    codes = CodesOf(Oracle(graph, behind, doubles=True), operand)
+    of_reals = replace(graph, edges={**graph.edges, edge.name: replace(edge, type=Reals())})
+    codes = CodesOf(Oracle(of_reals, behind, doubles=True), operand)
     code_breakpoints = find_code_breakpoints(codes, float(ends.min()), float(ends.max()))
     axis = next((a for cells in _TABLE_SIZES if (a := _make_axis(code_breakpoints.breakpoints, cells)).is_alone), None)
     if axis is None:
@@ -239,6 +243,11 @@ def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
     return count
 
 
+def _end_of_affine_nodes(chain: Chain, affine_nodes: int) -> str:
+    """Return the edge after the affine nodes: the start of the chain, whose integers stand for numbers, if none are."""
+    return chain.nodes[affine_nodes - 1].outputs[0] if affine_nodes else chain.start
+
+
 def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> bool:
     """Return whether the nodes after the affine ones are one function of real numbers for all channels."""
     behind = chain.nodes[affine_nodes:]
@@ -246,8 +255,7 @@ def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> boo
     sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in results]
     sizes += [graph.edges[e].shape for node in chain.constant_nodes for e in node.outputs]
     sizes += [np.shape(value) for node in behind for value in node.attributes.values()]
-    is_real = affine_nodes > 0 and not isinstance(graph.edges[chain.nodes[affine_nodes - 1].outputs[0]].type, Integers)
-    return is_real and all(np.prod(shape, dtype=int) <= 1 for shape in sizes)
+    return all(np.prod(shape, dtype=int) <= 1 for shape in sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,22 @@ def test_what_is_found_is_the_reference_for_every_sum(gains, biases, grid, scale
         np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), wanted)
 
 
+@pytest.mark.parametrize("function", ["sigmoid", "tanh", "leaky_relu"])
+@pytest.mark.parametrize("scale", [1 / 128, np.geomspace(1 / 300, 1 / 90, CHANNELS).reshape(1, -1, 1, 1)])
+def test_sums_with_scales_alone_have_a_curve(scale, function):
+    """Nothing affine comes before the function: the scales of the sums, one or one a channel, are its line."""
+    small = Small()
+    x = small.codes("x", SHAPE, -END, END, np.asarray(scale, np.float32))
+    bend: dict[str, Any] = {"alpha": -0.3} if function == "leaky_relu" else {}
+    graph = small.build((small.quantized(small.add("mul", x, small.add(function, x, **bend)), STEP, 25.0),))
+    chain = next(find_forks(DefUse(graph, NetworkTarget("avx2")), "x", graph.nodes[0]))
+    operand = operand_of(graph.edges[graph.outputs[0]])
+    found = find_curve(graph, chain, operand)
+    every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS if chain.varies else 1, 1)
+    assert found is not None
+    np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), Oracle(graph, chain)(every))
+
+
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("function", ["sigmoid", "tanh"])
 def test_curves_are_found_at_every_width(rng, grid, function):
@@ -108,25 +124,29 @@ def test_a_function_that_differs_between_channels_has_no_curve():
     assert find_curve(graph, chain, operand_of(graph.edges[graph.outputs[0]])) is None
 
 
-def silu_net(rng, signed):
-    """A convolution with a bias in float32, SiLU and a quantizer, as NNCF and TensorRT write them."""
+def silu_net(rng, signed, bias=True):
+    """A convolution, a bias in float32 or none, SiLU and a quantizer, as NNCF and TensorRT write them."""
     zero = np.int8(-9) if signed else np.uint8(25)
     constants: dict[str, Any] = {"s": np.float32(0.02), "z": zero, "t": np.float32(STEP)}
     constants |= {"w": rng.integers(-127, 128, (8, 4, 3, 3)).astype(np.int8), "wz": np.zeros(8, np.int8)}
     constants |= {"ws": rng.uniform(1e-3, 5e-3, 8).astype(np.float32), "b": rng.normal(size=8).astype(np.float32)}
     nodes = [
         *(node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")),
-        *(node("DequantizeLinear", "w ws wz", "v", axis=0), node("Conv", "d v b", "c", pads=[1] * 4)),
+        *(
+            node("DequantizeLinear", "w ws wz", "v", axis=0),
+            node("Conv", "d v b" if bias else "d v", "c", pads=[1] * 4),
+        ),
         *(node("Sigmoid", "c", "g"), node("Mul", "c g", "a")),
         *(node("QuantizeLinear", "a t z", "e"), node("DequantizeLinear", "e t z", "y")),
     ]
     return model(nodes, {"x": (1, 4, 9, 7)}, constants)
 
 
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("isa", ["avx2", *(pytest.param(x, marks=pytest.mark.slow) for x in ("avx512", "neon"))])
-def test_networks_of_float_biases_and_silu(rng, isa, skip_isa):
+def test_networks_of_float_biases_and_silu(rng, isa, bias, skip_isa):
     try:
-        net = bitsynth.compile(silu_net(rng, isa == "avx2"), isa=isa)
+        net = bitsynth.compile(silu_net(rng, isa == "avx2", bias), isa=isa)
         formulas = [step.formula for step in net.program.steps if isinstance(step, PlainStep)]
         assert any(isinstance(formula, Curve) for formula in formulas)
         noise = rng.normal(size=(1, 4, 9, 7)) * 2
