@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from bitsynth.cli import output
 from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.artifacts.artifact import NamedArtifact
 from bitsynth.cli.commands.verify_network import is_network, verify_network
+from bitsynth.cli.commands.verify_object import verify_object
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict
 from bitsynth.cli.options.output import Json
@@ -16,6 +20,16 @@ from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.errors import SpecError
 from bitsynth.progress import Progress
 
+OfObject = Annotated[
+    Path | None,
+    typer.Option("--object", metavar="FILE", help="Prove the kernel's function in this object.", show_default=False),
+]
+OfCompiler = Annotated[
+    str | None,
+    typer.Option(
+        "--compiler", metavar="NAME", help="Prove what gcc, clang or zig makes of the kernel's C.", show_default=False
+    ),
+]
 _ON_RECORD = "on record, not solved again"
 
 
@@ -27,6 +41,8 @@ def verify(
     variant: Variant = None,
     model: OfModel = None,
     strict: Strict = False,
+    of_object: OfObject = None,
+    compiler: OfCompiler = None,
     as_json: Json = False,
 ) -> None:
     """Check the certificate of a network or of a kernel again.
@@ -37,7 +53,15 @@ def verify(
     is compiled again and must give the same certificate, so that nothing is left out.
 
     Of a kernel the composition, the instruction lemmas and the claims of minimality are checked.
+
+    With --object or --compiler the machine code of the microkernel is compared with the proved program, for every input
+    of a list of sizes.
     """
+    if of_object or compiler:
+        if of_object and compiler:
+            raise SpecError("--object is a file that was compiled, --compiler compiles one: give one of them")
+        verify_object(name, variant, of_object, compiler, as_json=as_json)
+        return
     if is_network(name):
         verify_network(name, model, strict=strict, z3=not no_z3, rlimit=rlimit, as_json=as_json)
         return

@@ -1,0 +1,92 @@
+"""`bitsynth verify` of machine code: a microkernel as a compiler built it, compared with its proved program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bitsynth.cli import output
+from bitsynth.cli.artifacts import load_named
+from bitsynth.cli.artifacts.matmul import MatmulArtifact
+from bitsynth.cli.report import ReportLine, print_lines
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.kernel.names import KernelName
+
+if TYPE_CHECKING:
+    from bitsynth.matmul import MatmulKernel
+    from bitsynth.objects.prove import ObjectProof
+
+_LISTED = 3
+"""Instructions that were not run are listed up to this number; JSON has all."""
+
+
+def verify_object(name: str, variant: str | None, path: Path | None, compiler: str | None, *, as_json: bool) -> None:
+    """Compare the microkernel in an object, or in a library that `compiler` builds, with the proved program."""
+    from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
+    from bitsynth.matmul import MatmulKernel
+    from bitsynth.objects.prove import prove_object
+    from bitsynth.spec.matmul import affine
+
+    artifact = load_named(name, variant)
+    if not isinstance(artifact, MatmulArtifact):
+        raise SpecError(f"{name}: objects of matmul kernels alone can be proved")
+    kernel, spec = artifact.proved.entry.kernel, KernelName.parse(name).spec
+    if doublings(kernel, spec) or (makes_values(kernel, spec) and affine(spec).shift):
+        raise SpecError(f"{name}: objects of kernels that double or shift their products cannot be proved yet")
+    with output.progress("verify") as say:
+        if path is None:
+            say(f"compiling with {compiler}")
+            path = _compiled(MatmulKernel(artifact.proved, spec), str(compiler))
+        proof = prove_object(path, name, kernel, row_terms=has_row_terms(kernel, spec), say=say)
+    if as_json:
+        output.write_json(_facts(proof))
+        return
+    print_lines(*_lines(proof))
+
+
+def _compiled(kernel: MatmulKernel, name: str) -> Path:
+    """Return the library that the compiler called `name` builds of the kernel, with the flags of every library."""
+    from bitsynth import toolchain
+    from bitsynth.isa.load import load
+    from bitsynth.toolchain.compiler import compilers
+
+    isa = load(kernel.spec.isa)
+    working = compilers(isa)
+    chosen = [c for c in working if name in {c.name, c.family}]
+    if not chosen:
+        raise ToolError(f"no compiler {name} builds {isa.name}; found: {', '.join(c.name for c in working) or 'none'}")
+    sources = {file: text for file, text in kernel.files.items() if not file.endswith("_selftest.c")}
+    return toolchain.compile_for(isa, sources, needs=kernel.needs, compiler=chosen[0])
+
+
+def _lines(proof: ObjectProof) -> list[ReportLine]:
+    numbers = [size.all_steps for size in proof.sizes]
+    lines = [
+        ReportLine("object", (str(proof.path),), free=True),
+        ReportLine(
+            "tiles",
+            (
+                f"{proof.registers:,} registers in {output.count(len(proof.sizes), 'call')}",
+                "equal to the proved program for every input",
+            ),
+            proof.seconds,
+        ),
+        ReportLine("code", (output.count(proof.instructions, "instruction"), f"{len(proof.not_run)} others not run")),
+    ]
+    lines += [ReportLine("not run", (text,), free=True) for text in proof.not_run[:_LISTED]]
+    lines += [ReportLine("one way", (text,), free=True) for text in proof.one_sided[:_LISTED]]
+    verdict = f"for these {len(proof.sizes)} sizes, up to {max(numbers):,} steps over K; other sizes are not proved"
+    return [*lines, ReportLine("proved", (verdict,), free=True)]
+
+
+def _facts(proof: ObjectProof) -> dict[str, object]:
+    return {
+        "name": proof.name,
+        "object": str(proof.path),
+        "sizes": [{"tiles": s.tiles, "segments": s.segments, "steps": s.steps} for s in proof.sizes],
+        "registers": proof.registers,
+        "instructions": proof.instructions,
+        "not_run": proof.not_run,
+        "one_way": proof.one_sided,
+        "seconds": round(proof.seconds, 2),
+    }

@@ -1,0 +1,268 @@
+"""The domain of terms: what a lane is computed from, in a normal form, for every value of its unknowns.
+
+A payload is an int or a `BitTerm`; equal payloads are equal for all values of their unknowns. Three facts are put into
+the normal form, which are what compilers use when they replace one instruction by another:
+
+    bits that are only moved   lshr(x, 4) of 8 bits is a concatenation: bits 4..7 of x, then 4 zeros
+    sums modulo 2**w           x + x and shl(x, 1) are the same; a + b and b + a are the same
+    gates                      act bit by bit, a constant mask selects; a & b and b & a are the same
+
+Every other operation is a term of its own, equal to itself on equal operands. Unlike the linear domain nothing is
+refused and no range is needed: terms say that two programs compute the same, not what they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import count
+
+from bitsynth.isa.domains.forms import Inexact
+
+_BYTE = 8
+
+
+class BitTerm:
+    """An operation on payloads, `width` bits wide; equal terms are one object."""
+
+    __slots__ = ("args", "op", "serial", "width")
+
+    def __init__(self, op: str, width: int, args: tuple[Hashable, ...], serial: int) -> None:
+        self.op, self.width, self.args, self.serial = op, width, args, serial
+
+    def __repr__(self) -> str:
+        return f"{self.op}.{self.width}{self.args}"
+
+
+TermPayload = int | BitTerm
+Piece = tuple[TermPayload, int, int]
+"""Bits `first` to `first + bits - 1` of a term; of an int `first` is 0."""
+
+
+class TermDomain:
+    """Terms of one pool; `atom` makes unknowns."""
+
+    def __init__(self) -> None:
+        self._terms: dict[tuple[str, int, tuple[Hashable, ...]], BitTerm] = {}
+        self._serials = count()
+
+    def term(self, op: str, width: int, *args: Hashable) -> BitTerm:
+        """Return the term `op(args)`."""
+        key = (op, width, args)
+        if key not in self._terms:
+            self._terms[key] = BitTerm(op, width, args, next(self._serials))
+        return self._terms[key]
+
+    def atom(self, key: Hashable, width: int) -> BitTerm:
+        """Return the unknown called `key`."""
+        return self.term("atom", width, key)
+
+    def const(self, value: int, w: int) -> int:
+        return value & ((1 << w) - 1)
+
+    def _pieces(self, x: TermPayload, w: int) -> list[Piece]:
+        if isinstance(x, BitTerm) and x.op == "concat":
+            return list(x.args)  # type: ignore[arg-type]
+        return [(x, 0, w)]
+
+    def _whole(self, pieces: Iterable[Piece]) -> TermPayload:
+        """Return the payload of pieces, lowest first; neighbours that belong together are one piece."""
+        out: list[Piece] = []
+        for x, first, bits in pieces:
+            if out:
+                y, start, size = out[-1]
+                if isinstance(x, int) and isinstance(y, int):
+                    out[-1] = (y | x << size, 0, size + bits)
+                    continue
+                if x is y and start + size == first:
+                    out[-1] = (y, start, size + bits)
+                    continue
+            out.append((x, first, bits))
+        x, first, bits = out[0]
+        if len(out) == 1 and (isinstance(x, int) or (first == 0 and bits == x.width)):
+            return x
+        return self.term("concat", sum(size for _, _, size in out), *out)
+
+    def _cut_pieces(self, x: TermPayload, w: int, first: int, last: int) -> list[Piece]:
+        out: list[Piece] = []
+        offset = 0
+        for y, start, bits in self._pieces(x, w):
+            low, high = max(first - offset, 0), min(last - offset, bits)
+            if low < high:
+                if isinstance(y, int):
+                    out.append((y >> low & ((1 << high - low) - 1), 0, high - low))
+                else:
+                    out.append((y, start + low, high - low))
+            offset += bits
+        return out
+
+    def cut(self, x: TermPayload, w: int, first: int, last: int) -> TermPayload:
+        """Return bits `first` to `last - 1` of a payload of `w` bits."""
+        return self._whole(self._cut_pieces(x, w, first, last)) if (first, last) != (0, w) else x
+
+    def join(self, parts: Sequence[TermPayload], w: int) -> TermPayload:
+        return self._whole(piece for part in parts for piece in self._pieces(part, w))
+
+    def split(self, a: TermPayload, w: int, to: int) -> list[TermPayload]:
+        return [self.cut(a, w, k, k + to) for k in range(0, w, to)]
+
+    def shl(self, a: TermPayload, n: int, w: int) -> TermPayload:
+        return self._whole([(0, 0, n), *self._cut_pieces(a, w, 0, w - n)]) if 0 < n < w else 0 if n else a
+
+    def lshr(self, a: TermPayload, n: int, w: int) -> TermPayload:
+        return self._whole([*self._cut_pieces(a, w, n, w), (0, 0, n)]) if 0 < n < w else 0 if n else a
+
+    def zext(self, a: TermPayload, w: int, to: int) -> TermPayload:
+        return self._whole([*self._pieces(a, w), (0, 0, to - w)]) if to > w else a
+
+    def sext(self, a: TermPayload, w: int, to: int) -> TermPayload:
+        if to == w:
+            return a
+        top = self.cut(a, w, w - 1, w)
+        signs = ((1 << to - w) - 1 if top else 0) if isinstance(top, int) else self.term("signs", to - w, top)
+        return self._whole([*self._pieces(a, w), (signs, 0, to - w)])
+
+    def trunc(self, a: TermPayload, w: int, to: int) -> TermPayload:
+        return self.cut(a, w, 0, to)
+
+    # Sums: coefficients modulo 2**w of payloads, and a constant.
+
+    def add(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self._sum([(a, 1), (b, 1)], w)
+
+    def sub(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self._sum([(a, 1), (b, -1)], w)
+
+    def _sum(self, addends: Iterable[tuple[TermPayload, int]], w: int) -> TermPayload:
+        every, const, by = (1 << w) - 1, 0, dict[BitTerm, int]()
+        for x, times in addends:
+            for key, coef in self._addends(x, w):
+                if isinstance(key, int):
+                    const += key * coef * times
+                else:
+                    by[key] = by.get(key, 0) + coef * times & every
+        # Of a multiple of 2**n only the low w - n bits of the other factor count.
+        low: dict[BitTerm, int] = {}
+        for key, coef in by.items():
+            n = (coef & -coef).bit_length() - 1
+            small = self.zext(self.cut(key, w, 0, w - n), w - n, w) if coef and n else key
+            if isinstance(small, int):
+                const += small * coef
+            elif coef:
+                low[small] = low.get(small, 0) + coef & every
+        terms = sorted(((key.serial, key, coef) for key, coef in low.items() if coef), key=lambda x: x[0])
+        const &= every
+        if not terms:
+            return const
+        _, key, coef = terms[0]
+        if len(terms) == 1 and not const and coef & (coef - 1) == 0:
+            return self.shl(key, coef.bit_length() - 1, w)
+        return self.term("sum", w, const, *((key, coef) for _, key, coef in terms))
+
+    def _addends(self, x: TermPayload, w: int) -> list[tuple[TermPayload, int]]:
+        if isinstance(x, int):
+            return [(x, 1)]
+        if x.op == "sum":
+            const, *terms = x.args
+            return [(const, 1), *terms]  # type: ignore[list-item]
+        first = self._pieces(x, w)[0]
+        n = first[2]
+        if isinstance(first[0], int) and not first[0] and n < w:
+            return [(self.zext(self.cut(x, w, n, w), w - n, w), 1 << n)]
+        return [(x, 1)]
+
+    def mul(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        if isinstance(a, int):
+            a, b = b, a
+        if isinstance(b, int):
+            return self._sum([(a, b)], w)
+        return self._commuting("mul", a, b, w)
+
+    def _commuting(self, op: str, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self.term(op, w, *sorted((a, b), key=lambda x: -1 if isinstance(x, int) else x.serial))
+
+    # Gates: byte by byte, and bit by bit where one side is constant.
+
+    def and_(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self._gate("and", a, b, w, lambda x, m, bits: x if m else 0)
+
+    def or_(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self._gate("or", a, b, w, lambda x, m, bits: (1 << bits) - 1 if m else x)
+
+    def xor(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self._gate("xor", a, b, w, lambda x, m, bits: self.term("not", bits, x) if m else x)
+
+    def not_(self, a: TermPayload, w: int) -> TermPayload:
+        return self.xor(a, (1 << w) - 1, w)
+
+    def _gate(
+        self, op: str, a: TermPayload, b: TermPayload, w: int, masked: Callable[[TermPayload, int, int], TermPayload]
+    ) -> TermPayload:
+        ends = sorted(self._ends(a, w) | self._ends(b, w) | set(range(_BYTE, w, _BYTE)) | {w})
+        out: list[Piece] = []
+        for first, last in zip([0, *ends], ends, strict=False):
+            x, y, bits = self.cut(a, w, first, last), self.cut(b, w, first, last), last - first
+            if isinstance(x, int) and isinstance(y, int):
+                part: TermPayload = x & y if op == "and" else x | y if op == "or" else x ^ y
+            elif isinstance(x, int) or isinstance(y, int):
+                of, mask = (y, x) if isinstance(x, int) else (x, y)
+                assert isinstance(mask, int)
+                part = self._masked(of, mask, bits, masked)
+            elif x is y:
+                part = 0 if op == "xor" else x
+            else:
+                part = self._commuting(op, x, y, bits)
+            out += self._pieces(part, bits)
+        return self._whole(out)
+
+    def _masked(
+        self, x: TermPayload, mask: int, bits: int, masked: Callable[[TermPayload, int, int], TermPayload]
+    ) -> TermPayload:
+        """Return a gate of `x` and a constant, in runs of equal bits of the constant."""
+        out: list[Piece] = []
+        first = 0
+        while first < bits:
+            bit, last = mask >> first & 1, first + 1
+            while last < bits and mask >> last & 1 == bit:
+                last += 1
+            part = masked(self.cut(x, bits, first, last), bit, last - first)
+            out += self._pieces(part, last - first)
+            first = last
+        return self._whole(out)
+
+    def _ends(self, x: TermPayload, w: int) -> set[int]:
+        offset, out = 0, set[int]()
+        for _, _, bits in self._pieces(x, w):
+            offset += bits
+            out.add(offset)
+        return out
+
+    def eq(self, a: TermPayload, b: TermPayload, w: int) -> bool | BitTerm:
+        if a is b or (isinstance(a, int) and isinstance(b, int)):
+            return a == b
+        return self.term("eq", 1, w, a, b)
+
+    def ult(self, a: TermPayload, b: TermPayload, w: int) -> bool | BitTerm:
+        if isinstance(a, int) and isinstance(b, int):
+            return a < b
+        return self.term("ult", 1, w, a, b)
+
+    def ite(self, cond: bool | BitTerm, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        if isinstance(cond, bool):
+            return a if cond else b
+        return a if a == b else self.term("ite", w, cond, a, b)
+
+    def popcount(self, a: TermPayload, w: int) -> TermPayload:
+        return a.bit_count() if isinstance(a, int) else self.term("popcount", w, a)
+
+    def udiv(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
+        return self.term("udiv", w, a, b)
+
+    def lookup(self, table: Sequence[TermPayload], index: TermPayload, w: int) -> TermPayload:
+        if isinstance(index, int):
+            return table[index % len(table)]
+        return self.term("lookup", w, tuple(table), index)
+
+    def float_of(self, *_: object, **__: object) -> TermPayload:
+        raise Inexact("floats have no terms")
+
+    nearest = fmul = fadd = fdiv = flt = double_of = int_of = dmul = dadd = dsub = dlt = float_of

@@ -1,0 +1,71 @@
+"""The memory that compiled code may touch: arrays of the C interface, constants of the object, and its stack.
+
+Addresses are numbers. Arrays are read only and hold unknown bytes, or pointers; the result and the stack are written,
+and only what was written is read. Anything else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from bitsynth.errors import BitsynthError
+from bitsynth.objects.values import Byte, Content, Contents
+
+
+class NotShown(BitsynthError):
+    """What machine code does is not shown to be right: it is wrong, or beyond what is understood."""
+
+
+@dataclass(frozen=True)
+class MemoryPlace:
+    """`size` bytes at an address: unknown bytes called `name`, or `known` ones.
+
+    Those that are `writable` have no values before they are written.
+    """
+
+    name: Hashable
+    start: int
+    size: int
+    known: bytes | None = None
+    writable: bool = False
+
+
+@dataclass
+class CallMemory:
+    """Arrays of distinct places, and what was written."""
+
+    values: Contents
+    arrays: list[MemoryPlace] = field(default_factory=list)
+    written: dict[int, Byte] = field(default_factory=dict)
+
+    def load(self, address: int, size: int) -> Content:
+        """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
+        array = self._array(address, size, "read")
+        first = address - array.start
+        if array.writable:
+            data = [self.written.get(address + k) for k in range(size)]
+            if None in data:
+                raise NotShown(f"{size} bytes of {array.name} + {first} are read before they are written")
+            return self.values.content([x for x in data if x is not None])
+        if array.known is not None:
+            return self.values.content(tuple(array.known[first : first + size]))
+        return self.values.memory(array.name, first, size)
+
+    def store(self, address: int, content: Content) -> None:
+        """Write `content` to memory; NotShown if it leaves the arrays that may be written."""
+        array = self._array(address, len(content), "written")
+        if not array.writable:
+            raise NotShown(f"{len(content)} bytes of {array.name} + {address - array.start} are written")
+        for k, byte in enumerate(content.data):
+            self.written[address + k] = byte
+
+    def _array(self, address: int, size: int, access: str) -> MemoryPlace:
+        for k, array in enumerate(self.arrays):
+            if array.start <= address and address + size <= array.start + array.size:
+                if k > 4:  # What is read now is likely to be read next.
+                    self.arrays.insert(0, self.arrays.pop(k))
+                return array
+        near = [x for x in self.arrays if x.start - 4096 <= address < x.start + x.size + 4096]
+        where = f", {address - near[0].start} bytes from the start of {near[0].name}" if near else ""
+        raise NotShown(f"{size} bytes that belong to no buffer are {access}{where}")

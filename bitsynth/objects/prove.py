@@ -1,0 +1,188 @@
+"""Compares a compiled microkernel with the kernel's proved program, for every input of chosen sizes.
+
+The function runs with numbers for sizes and pointers, and with unknown bytes in its buffers. Its tile must be what the
+proved program computes of the same bytes: then the certificate of the kernel says what it is. Sizes are chosen about
+the periods of all loops (`sizes_of`); what is shown is shown for these sizes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bitsynth.errors import BitsynthError, Refuted, SpecError
+from bitsynth.isa.load import load
+from bitsynth.kernel.program import Kernel
+from bitsynth.objects.elf import ObjectFile, read_object
+from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.reference import ProgramRun, Sizes
+from bitsynth.objects.values import Content, Contents
+from bitsynth.objects.x86 import X86Machine
+
+MAX_STEPS = 1 << 13
+"""The most steps of a call that is run."""
+_PLACES = {"a": 0x1_0000_0000, "w": 0x2_0000_0000, "g": 0x3_0000_0000, "h": 0x4_0000_0000, "c": 0x5_0000_0000}
+_ROWS, _ROW_APART, _STACK, _STACK_BYTES = 0x10_0000_0000, 0x100_0000, 0x7FFF_0000_0000, 1 << 16
+_SHORT = 64
+"""Periods below this are tried with a step less, with all of it, and twice."""
+_NO_PERIOD = 8
+"""Steps about which sizes are chosen if no period is short enough to be reached."""
+_GAP = 5
+"""Columns of the result beyond those of the tiles, which are not written."""
+
+
+@dataclass
+class ObjectProof:
+    """What was shown of an object, for the sizes in `sizes`.
+
+    Attributes:
+        instructions: How many instructions of the object were run, of those that its functions have.
+        not_run: Addresses of instructions of the microkernel that no size reached.
+        one_sided: Addresses of branches that always went one way.
+    """
+
+    path: Path
+    name: str
+    sizes: list[Sizes] = field(default_factory=list)
+    registers: int = 0
+    instructions: int = 0
+    not_run: list[str] = field(default_factory=list)
+    one_sided: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
+    """Yield sizes about the periods of the kernel's loops: no step, one, a loop's last and the one behind it.
+
+    Segments end inside of a period, at its end, and in every step; there are none, one, two and three tiles.
+    """
+    periods = {1}
+    for loop in kernel.passes:
+        runs = 1
+        for nested in loop.loops:
+            runs *= nested.trip_count
+            periods.add(runs)
+    periods = {p for p in periods if p <= MAX_STEPS}
+    short = min((p for p in periods if p > 1), default=_NO_PERIOD)
+    for tiles in range(4):
+        yield from (Sizes(tiles, *rest) for rest in ((0, 0), (0, 3), (2, 0), (1, 1)))
+    seen: set[tuple[int, int]] = set()
+    for period in sorted(periods):
+        about = (period - 1, period, period + 1, 2 * period, 2 * period + 1) if period < _SHORT else (period + 1,)
+        seen |= {(1, max(1, steps)) for steps in about}
+    if max(periods) > short:
+        seen |= {(1, n * short + k) for n in (2, 3) for k in (0, 1)}
+    near = min(short, 96)
+    seen |= {(2, 1), (3, 1), (2, near), (2, near + 1), (3, max(1, near - 1)), (near + 2, 1), (5, 3)}
+    yield from (Sizes(1, *rest) for rest in sorted(seen))
+    yield from (Sizes(2, *rest) for rest in ((1, near + 1), (2, max(1, near - 1)), (3, 2)))
+
+
+def prove_object(
+    path: Path, name: str, kernel: Kernel, *, row_terms: bool, say: Callable[[str], object] = lambda text: None
+) -> ObjectProof:
+    """Return what is shown of function `name` of the object at `path`; Refuted says where it is not the kernel."""
+    start = time.process_time()
+    isa, file, proof = load(kernel.isa), read_object(path), ObjectProof(path, name)
+    if isa.table.arch != "x86_64":
+        raise SpecError(f"objects of {isa.table.arch} cannot be proved yet")
+    if name not in file.functions:
+        raise SpecError(f"{path} has no function {name}")
+    values = Contents()
+    reference = ProgramRun(kernel, values, row_terms)
+    machine = X86Machine(file, isa, values, CallMemory(values))
+    for sizes in sizes_of(kernel):
+        say(str(sizes))
+        try:
+            proof.registers += _compare(machine, reference, file.functions[name][0], sizes)
+        except NotShown as why:
+            raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
+        proof.sizes.append(sizes)
+    _cover(proof, machine, file)
+    proof.seconds = time.process_time() - start
+    return proof
+
+
+def _compare(machine: X86Machine, reference: ProgramRun, address: int, sizes: Sizes) -> int:
+    """Run the function for one set of sizes and compare its tiles; return how many registers were compared."""
+    kernel, isa = reference.kernel, reference.isa
+    width = kernel.columns * sizes.tiles + _GAP
+    machine.memory.arrays = _arrays(machine.file, kernel, sizes, width)
+    machine.memory.written = {}
+    arguments = [
+        sizes.tiles, sizes.segments, sizes.steps, *(_PLACES[x] for x in "awghc"), width,
+    ]  # fmt: skip
+    machine.call(address, arguments, _STACK)
+    lanes, count = isa.tile.lanes, 0
+    for tile in range(sizes.tiles):
+        for (row, column), want in reference.tile(sizes, tile).items():
+            place = _PLACES["c"] + 4 * (row * width + tile * kernel.columns + column)
+            data = [machine.memory.written.get(place + k) for k in range(4 * lanes)]
+            where = f"row {row}, columns {column} to {column + lanes - 1} of tile {tile}"
+            if None in data:
+                raise NotShown(f"{where} is not written")
+            have = machine.values.content([x for x in data if x is not None])
+            if not machine.values.same(have, want):
+                raise NotShown(f"{where} is not what the proved program computes{_unlike(machine.values, have, want)}")
+            count += 1
+    return count
+
+
+def _unlike(values: Contents, have: Content, want: Content) -> str:
+    """Return which arrays one of the results depends on and the other does not, in words."""
+    left, right = values.unknowns(have), values.unknowns(want)
+    more, less = sorted(map(str, left - right)), sorted(map(str, right - left))
+    return (f"; it reads {more[0]}" if more else "") + (f"; it does not read {less[0]}" if less else "")
+
+
+def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int) -> list[MemoryPlace]:
+    """Return the buffers of a call, as long as the C interface says, the stack and the object's constants."""
+    rows, steps = kernel.rows * sizes.segments, sizes.all_steps
+    arrays = [
+        MemoryPlace("stack", _STACK - _STACK_BYTES, _STACK_BYTES, writable=True),
+        MemoryPlace("w", _PLACES["w"], sizes.tiles * steps * kernel.columns * kernel.column_bytes),
+        MemoryPlace("g", _PLACES["g"], 4 * sizes.tiles * kernel.columns),
+        MemoryPlace("h", _PLACES["h"], 4 * kernel.rows),
+        *(MemoryPlace(("row", k), _ROWS + k * _ROW_APART, sizes.steps * kernel.row_bytes) for k in range(rows)),
+        *file.constants,
+    ]
+    pointers = b"".join((_ROWS + k * _ROW_APART).to_bytes(8, "little") for k in range(rows))
+    arrays.append(MemoryPlace("a", _PLACES["a"], len(pointers), pointers))
+    for row in range(kernel.rows):
+        start = _PLACES["c"] + 4 * row * width
+        arrays.append(MemoryPlace(("c", row), start, 4 * kernel.columns * sizes.tiles, writable=True))
+    return arrays
+
+
+def _cover(proof: ObjectProof, machine: X86Machine, file: ObjectFile) -> None:
+    """Note which instructions of the functions that ran were not reached, and which branches went one way."""
+    names = {file.name_of(address) for address in machine.decoded}
+    for name in sorted(names):
+        at, size = file.functions[name]
+        end = at + size
+        while at < end:
+            entry = machine.decoded.get(at)
+            if entry is not None:
+                proof.instructions += 1
+                at = entry[1]
+                continue
+            at = _skipped(proof, machine, name, at)
+    for address, ways in machine.taken.items():
+        if len(ways) == 1:
+            proof.one_sided.append(f"{address:#x}: {machine.text[address]}")
+
+
+def _skipped(proof: ObjectProof, machine: X86Machine, name: str, at: int) -> int:
+    """Note an instruction that was not run, padding excepted, and return where the next one is."""
+    try:
+        _, following = machine._decode(at)
+    except (NotShown, BitsynthError):
+        proof.not_run.append(f"{name} at {at:#x}")
+        return at + 1
+    finally:
+        machine.taken.pop(at, None) if at not in machine.decoded else None
+    if not machine.text[at].startswith(("nop", "xchg")):
+        proof.not_run.append(f"{name} at {at:#x}: {machine.text[at]}")
+    return following

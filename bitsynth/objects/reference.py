@@ -1,0 +1,215 @@
+"""The results that a kernel's proved program has for given sizes, as values to compare machine code with.
+
+The program's loops run as `kernel/program.py` says, on bytes of the buffers in the layout of the C interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
+from bitsynth.kernel.inputs import Input
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, period
+from bitsynth.objects.values import Content, Contents
+
+RegisterContents = dict[Value, Content]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a call of the microkernel."""
+
+    tiles: int
+    segments: int
+    steps: int
+
+    @property
+    def all_steps(self) -> int:
+        """The steps over K of a tile."""
+        return self.segments * self.steps
+
+    def __str__(self) -> str:
+        return f"tiles {self.tiles}, segments {self.segments}, steps {self.steps}"
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """A kernel's program on the values of a call's buffers; `row_terms` says whether tiles start from `h` too."""
+
+    kernel: Kernel
+    values: Contents
+    row_terms: bool
+
+    @cached_property
+    def isa(self) -> Isa:
+        """The instruction set."""
+        return load(self.kernel.isa)
+
+    @property
+    def _registers(self) -> int:
+        return self.kernel.tile_registers(self.isa.table.vector_bits)
+
+    def tile(self, sizes: Sizes, tile: int) -> dict[tuple[int, int], Content]:
+        """Return the registers of a tile by row and first column."""
+        lanes, memory = self.isa.tile.lanes, self.kernel.memory
+        out: dict[tuple[int, int], Content] = {}
+        for row, register in product(range(self.kernel.rows), range(self._registers)):
+            first = tile * self.kernel.columns + register * lanes
+            start = self._load(memory.load_tile, "g", 4 * first)
+            if self.row_terms:
+                start = self._run(memory.add_tile, [start, self._load(memory.broadcast_tile, "h", 4 * row)])
+            out[row, register * lanes] = start
+        for chain in self.kernel.chains:
+            done = 0
+            while done < sizes.all_steps:
+                block = min(period(chain), sizes.all_steps - done)
+                for group in range(self.kernel.groups):
+                    self._block(chain, sizes, tile, group, range(done, done + block), out)
+                done += block
+        return out
+
+    def _block(
+        self,
+        chain: Sequence[Pass],
+        sizes: Sizes,
+        tile: int,
+        group: int,
+        steps: range,
+        out: dict[tuple[int, int], Content],
+    ) -> None:
+        """Run a block of steps for a group of rows, and flush it to the tile."""
+        lanes, carried = self.isa.tile.lanes, None
+        for number, each in enumerate(chain):
+            loop = self.kernel.of_group(each, group)
+            inputs = _Inputs(self, loop, sizes, tile, group)
+            accs = self._nest(loop, len(loop.loops) - 1, steps, inputs, carried)
+            registers = {**self._constants, **accs}
+            if loop.carries:
+                self._steps(loop.flush, registers)
+                carried = {acc.name: registers[acc.next] for acc in loop.carried.accs}
+                if number + 1 < len(chain):
+                    following = self.kernel.of_group(chain[number + 1], group).loops[-1].accs
+                    carried = {
+                        new.name: carried[old.name] for new, old in zip(following, loop.carried.accs, strict=True)
+                    }
+                continue
+            names = [(row, r * lanes) for row in self.kernel.rows_of(group) for r in range(self._registers)]
+            registers |= {Value.of(Role.TILE, k): out[name] for k, name in enumerate(names)}
+            self._steps(loop.flush, registers)
+            out |= {name: registers[value] for name, value in zip(names, loop.tile, strict=True)}
+
+    def _nest(
+        self, loop: Pass, level: int, steps: range, inputs: _Inputs, start: RegisterContents | None
+    ) -> RegisterContents:
+        """Return the accumulators of loop `level` after `steps`."""
+        here = loop.loops[level]
+        accs = start or {acc.name: self.values.number(0, _size(acc)) for acc in here.accs}
+        constants = self._constants
+        if level == 0:
+            for k, step in enumerate(steps):
+                program = here.first if k == 0 and here.first and start is None else here.steps
+                registers = {**constants, **accs, **inputs.registers(step)}
+                self._steps(program, registers)
+                accs = _after(here if program is here.steps else here.first_run, registers)
+            return accs
+        size = loop.loops[level - 1].trip_count
+        for inner in loop.loops[: level - 1]:
+            size *= inner.trip_count
+        for first in range(0, len(steps), size):
+            inside = self._nest(loop, level - 1, steps[first : first + size], inputs, None)
+            registers = {**constants, **accs, **inside}
+            self._steps(here.steps, registers)
+            accs = _after(here, registers)
+        return accs
+
+    @cached_property
+    def _constants(self) -> RegisterContents:
+        out: RegisterContents = {}
+        for c in self.kernel.constants:
+            kind = VecType.parse(c.type)
+            data = b"".join((v & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little") for v in c.lanes)
+            out[c.name] = self.values.content(tuple(data))
+        return out
+
+    def _steps(self, program: Sequence[Step], registers: RegisterContents) -> None:
+        for step in program:
+            registers[step.dst] = self._run(step.op, [registers[a] for a in step.args], step.imm)
+
+    def _run(self, op: str, args: Sequence[Content], imm: int = 0) -> Content:
+        return self.values.apply(self.isa[op], args, imm)
+
+    def _load(self, op: str, array: object, first: int) -> Content:
+        size = self.isa[op].operands[0].type.total_bits // 8
+        return self._run(op, [self.values.memory(array, first, size)])
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of a pass for a group of rows of a tile."""
+
+    reference: ProgramRun
+    loop: Pass
+    sizes: Sizes
+    tile: int
+    group: int
+
+    @cached_property
+    def _row_start(self) -> int:
+        return _start(self.reference.kernel, [p.rows for p in self.reference.kernel.every_pass], self.loop.rows)
+
+    @cached_property
+    def _column_start(self) -> int:
+        return _start(self.reference.kernel, [p.columns for p in self.reference.kernel.every_pass], self.loop.columns)
+
+    def registers(self, step: int) -> RegisterContents:
+        """Return the inputs of a step over K, in the layout of the C interface."""
+        reference, kernel = self.reference, self.reference.kernel
+        isa, memory = reference.isa, kernel.memory
+        outer = kernel.bit_axis == "outer"
+        segment, here = divmod(step, self.sizes.steps)
+        row = ("row", segment * kernel.rows + self.group * kernel.together)
+        out: RegisterContents = {}
+        for i in range(len(self.loop.rows)):
+            before = self._row_start + _bytes(kernel, self.loop.rows[:i])
+            first = self.sizes.steps * before + here * kernel.slot_bytes if outer else here * kernel.row_bytes + before
+            out[Value.of(Role.ROW, i)] = reference._load(memory.broadcast, row, first)
+        registers, size = kernel.column_registers(isa.table.vector_bits), isa.word.lanes
+        all_steps = self.sizes.all_steps
+        first = (
+            self.tile * all_steps * kernel.columns * kernel.column_bytes
+            + all_steps * kernel.columns * self._column_start
+        )
+        each = kernel.columns * (kernel.slot_bytes if outer else _bytes(kernel, self.loop.columns))
+        for i, g in product(range(len(self.loop.columns)), range(registers)):
+            at = i * registers * size * (all_steps if outer else 1) + g * size
+            out[Value.of(Role.COLUMN, i, register=g)] = reference._load(memory.load, "w", first + step * each + at)
+        return out
+
+
+def _start(kernel: Kernel, sides: Sequence[tuple[Input, ...]], inputs: tuple[Input, ...]) -> int:
+    """Return the bytes of a step before the block of `inputs`; equal inputs of passes are stored once."""
+    before: Iterator[tuple[Input, ...]] = iter(dict.fromkeys(sides))
+    total = 0
+    for side in before:
+        if side == inputs:
+            break
+        total += _bytes(kernel, side)
+    return total
+
+
+def _bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
+    return sum(kernel.input_bytes(x) for x in inputs)
+
+
+def _size(acc: Acc) -> int:
+    return VecType.parse(acc.type).total_bits // 8
+
+
+def _after(loop: Loop, registers: RegisterContents) -> RegisterContents:
+    return {acc.name: registers[acc.next] for acc in loop.accs}
