@@ -1,1 +1,1 @@
-"""Machine code of a kernel, compared with the kernel's proved program."""
+"""CodeProcessor code of a kernel, compared with the kernel's proved program."""

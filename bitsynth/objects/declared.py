@@ -1,20 +1,94 @@
-"""Machine instructions by mnemonic: those that an instruction set declares, and an architecture's moves."""
+"""How machine code of an architecture is run, as data: `isa_specs/ARCHITECTURE.toml`, and instructions by mnemonic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from bitsynth import paths
-from bitsynth.isa import toml
+from bitsynth.errors import SpecError
+from bitsynth.isa import lane, toml
 from bitsynth.isa.expand import vector_type
 from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.load import Isa
 
-MACHINE_ORDER = {"vpermd": (1, 0), "vpermps": (1, 0)}
-"""Mnemonics whose operands are in another order than the declaration's: place in the declaration of each operand."""
+FLAGS = ("zero", "carry", "sign", "overflow")
+"""The flags that conditions are expressions of."""
+Condition = tuple[tuple[str, ...], Callable[..., int]]
+"""The flags that a condition reads, and whether it holds, as a function of all flags."""
+
+
+class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An instruction on general registers: what it `does` with its operands.
+
+    `first` and `second` are operands that it has by itself. With `carry` it adds or subtracts the carry too; without
+    `result` only flags are written; flags that it `keeps` stay as they were.
+    """
+
+    does: Literal["add", "subtract", "multiply", "and", "or", "xor", "shift left", "shift right", "shift right signed"]
+    first: int | None = None
+    second: int | None = None
+    carry: bool = False
+    result: bool = True
+    keeps: list[str] = []
+
+
+class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Registers, calling convention and general instructions of an architecture, and how its files are read.
+
+    Attributes:
+        elf: The machine in an ELF header.
+        decoder: The names of capstone's constants of the architecture and its mode.
+        absolute: Relocations that are an address: bytes of the field.
+        relative: Relocations that are a distance from the field.
+        arguments: The registers of the first arguments of a call; the others are on the stack.
+        saved: Registers that a function must leave as they were, besides the stack pointer.
+        counter: The register that holds the address of the next instruction.
+        padding: Beginnings of mnemonics with which compilers fill gaps.
+        general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
+        vectors: The bytes of a vector register by the beginning of its name; its number follows.
+        order: Place in the declaration of each operand, of mnemonics where the machine has another order.
+        aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
+        conditions: Whether a condition holds, by the end of a mnemonic: an expression of flags, which are 0 or 1.
+        conditional: What a mnemonic does that begins so and ends with a condition.
+        moves: What other instructions do that compute nothing.
+        arithmetic: What instructions do that compute.
+    """
+
+    elf: str
+    decoder: tuple[str, str]
+    absolute: dict[str, int]
+    relative: dict[str, int]
+    arguments: list[str]
+    saved: list[str]
+    stack: str
+    counter: str
+    padding: list[str]
+    general: dict[str, list[str]]
+    vectors: dict[str, int]
+    vector_registers: int
+    order: dict[str, list[int]]
+    aligned: list[str]
+    conditions: dict[str, str]
+    conditional: dict[str, Literal["jump", "move", "number"]]
+    moves: dict[str, str]
+    arithmetic: dict[str, GeneralOperation]
+
+    def condition(self, name: str) -> Condition:
+        """Return the condition that is written `name` at the end of a mnemonic."""
+        tree = lane.parse(name, self.conditions[name], FLAGS)
+        return tuple(f for f in FLAGS if f in self.conditions[name]), lane.compile_lane(tree, list(FLAGS))
+
+    def conditional_parts(self, mnemonic: str) -> tuple[str, str] | None:
+        """Return what a conditional instruction does, and the name of its condition; None if it is none."""
+        for start, does in self.conditional.items():
+            if mnemonic.startswith(start) and mnemonic.removeprefix(start) in self.conditions:
+                return does, mnemonic.removeprefix(start)
+        return None
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,24 +104,38 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    machine: MachineTable
     instr: dict[str, _Entry]
+
+
+def machine_table(isa: Isa) -> MachineTable:
+    """Return the table of the architecture of an instruction set; SpecError if there is none."""
+    path = _path(isa)
+    if not path.is_file():
+        raise SpecError(f"objects of {isa.table.arch} cannot be proved: there is no {path}")
+    return _file(path).machine
 
 
 @lru_cache
 def by_mnemonic(isa: Isa) -> Mapping[str, tuple[Instr, ...]]:
     """Return the forms that a mnemonic may stand for, those of the instruction set first."""
+    path = _path(isa)
+    moves = [form for name, entry in _file(path).instr.items() for form in _forms(str(path), name, entry)]
     out: dict[str, list[Instr]] = {}
-    for instr in (*isa.instrs.values(), *_of_architecture(isa)):
+    for instr in (*isa.instrs.values(), *moves):
         if not instr.floats:
             for mnemonic in instr.mnemonics:
                 out.setdefault(mnemonic, []).append(instr)
     return {mnemonic: tuple(instrs) for mnemonic, instrs in out.items()}
 
 
-def _of_architecture(isa: Isa) -> list[Instr]:
-    """Return the forms in the table of the architecture."""
-    path = paths.architectures().parent / f"{isa.table.arch}.toml"
-    return [form for name, entry in toml.decoded(path, _File).instr.items() for form in _forms(str(path), name, entry)]
+def _path(isa: Isa) -> Path:
+    return paths.architectures().parent / f"{isa.table.arch}.toml"
+
+
+@lru_cache
+def _file(path: Path) -> _File:
+    return toml.decoded(path, _File)
 
 
 def _forms(where: str, name: str, entry: _Entry) -> list[Instr]:

@@ -12,19 +12,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bitsynth.errors import BitsynthError, Refuted, SpecError
+from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
-from bitsynth.objects.elf import ObjectFile, read_object
+from bitsynth.objects.declared import machine_table
+from bitsynth.objects.elf import END, ObjectFile, read_object
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.processor import CodeProcessor
 from bitsynth.objects.reference import ProgramRun, Sizes
 from bitsynth.objects.values import Content, Contents
-from bitsynth.objects.x86 import X86Machine
 
 MAX_STEPS = 1 << 13
 """The most steps of a call that is run."""
-_PLACES = {"a": 0x1_0000_0000, "w": 0x2_0000_0000, "g": 0x3_0000_0000, "h": 0x4_0000_0000, "c": 0x5_0000_0000}
-_ROWS, _ROW_APART, _STACK, _STACK_BYTES = 0x10_0000_0000, 0x100_0000, 0x7FFF_0000_0000, 1 << 16
+_PLACES = {"a": END + 8, "w": 2 * END + 8, "g": 3 * END + 4, "h": 4 * END + 4, "c": 5 * END + 4}
+"""Addresses of buffers, aligned to 8 bytes and, those of numbers, to 4: as the C interface says, and no more."""
+_ROWS, _ROW_APART = 16 * END + 8, (1 << 24) + 8
 _SHORT = 64
 """Periods below this are tried with a step less, with all of it, and twice."""
 _NO_PERIOD = 8
@@ -85,47 +87,47 @@ def prove_object(
 ) -> ObjectProof:
     """Return what is shown of function `name` of the object at `path`; Refuted says where it is not the kernel."""
     start = time.process_time()
-    isa, file, proof = load(kernel.isa), read_object(path), ObjectProof(path, name)
-    if isa.table.arch != "x86_64":
-        raise SpecError(f"objects of {isa.table.arch} cannot be proved yet")
-    if name not in file.functions:
-        raise SpecError(f"{path} has no function {name}")
+    isa = load(kernel.isa)
+    file, proof = read_object(path, machine_table(isa)), ObjectProof(path, name)
+    address = file.function(name)
     values = Contents()
     reference = ProgramRun(kernel, values, row_terms)
-    machine = X86Machine(file, isa, values, CallMemory(values))
+    processor = CodeProcessor(file, isa, values, CallMemory(values))
     for sizes in sizes_of(kernel):
         say(str(sizes))
         try:
-            proof.registers += _compare(machine, reference, file.functions[name][0], sizes)
+            proof.registers += _compare(processor, reference, address, sizes)
         except NotShown as why:
             raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
         proof.sizes.append(sizes)
-    _cover(proof, machine, file)
+    _cover(proof, processor, file)
     proof.seconds = time.process_time() - start
     return proof
 
 
-def _compare(machine: X86Machine, reference: ProgramRun, address: int, sizes: Sizes) -> int:
+def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, sizes: Sizes) -> int:
     """Run the function for one set of sizes and compare its tiles; return how many registers were compared."""
     kernel, isa = reference.kernel, reference.isa
     width = kernel.columns * sizes.tiles + _GAP
-    machine.memory.arrays = _arrays(machine.file, kernel, sizes, width)
-    machine.memory.written = {}
+    processor.memory.arrays = _arrays(processor.file, kernel, sizes, width)
+    processor.memory.written = {}
     arguments = [
         sizes.tiles, sizes.segments, sizes.steps, *(_PLACES[x] for x in "awghc"), width,
     ]  # fmt: skip
-    machine.call(address, arguments, _STACK)
+    processor.call(address, arguments)
     lanes, count = isa.tile.lanes, 0
     for tile in range(sizes.tiles):
         for (row, column), want in reference.tile(sizes, tile).items():
             place = _PLACES["c"] + 4 * (row * width + tile * kernel.columns + column)
-            data = [machine.memory.written.get(place + k) for k in range(4 * lanes)]
+            data = [processor.memory.written.get(place + k) for k in range(4 * lanes)]
             where = f"row {row}, columns {column} to {column + lanes - 1} of tile {tile}"
             if None in data:
                 raise NotShown(f"{where} is not written")
-            have = machine.values.content([x for x in data if x is not None])
-            if not machine.values.same(have, want):
-                raise NotShown(f"{where} is not what the proved program computes{_unlike(machine.values, have, want)}")
+            have = processor.values.content([x for x in data if x is not None])
+            if not processor.values.same(have, want):
+                raise NotShown(
+                    f"{where} is not what the proved program computes{_unlike(processor.values, have, want)}"
+                )
             count += 1
     return count
 
@@ -138,10 +140,9 @@ def _unlike(values: Contents, have: Content, want: Content) -> str:
 
 
 def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int) -> list[MemoryPlace]:
-    """Return the buffers of a call, as long as the C interface says, the stack and the object's constants."""
+    """Return the buffers of a call, as long as the C interface says, and the object's constants."""
     rows, steps = kernel.rows * sizes.segments, sizes.all_steps
     arrays = [
-        MemoryPlace("stack", _STACK - _STACK_BYTES, _STACK_BYTES, writable=True),
         MemoryPlace("w", _PLACES["w"], sizes.tiles * steps * kernel.columns * kernel.column_bytes),
         MemoryPlace("g", _PLACES["g"], 4 * sizes.tiles * kernel.columns),
         MemoryPlace("h", _PLACES["h"], 4 * kernel.rows),
@@ -156,33 +157,22 @@ def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int) -> list[
     return arrays
 
 
-def _cover(proof: ObjectProof, machine: X86Machine, file: ObjectFile) -> None:
+def _cover(proof: ObjectProof, processor: CodeProcessor, file: ObjectFile) -> None:
     """Note which instructions of the functions that ran were not reached, and which branches went one way."""
-    names = {file.name_of(address) for address in machine.decoded}
+    names = {file.name_of(address) for address in processor.decoded}
     for name in sorted(names):
         at, size = file.functions[name]
         end = at + size
         while at < end:
-            entry = machine.decoded.get(at)
+            entry = processor.decoded.get(at)
             if entry is not None:
                 proof.instructions += 1
                 at = entry[1]
                 continue
-            at = _skipped(proof, machine, name, at)
-    for address, ways in machine.taken.items():
+            text, following = processor.skipped(at)
+            if text is not None:
+                proof.not_run.append(f"{name} at {at:#x}: {text}")
+            at = following
+    for address, ways in processor.taken.items():
         if len(ways) == 1:
-            proof.one_sided.append(f"{address:#x}: {machine.text[address]}")
-
-
-def _skipped(proof: ObjectProof, machine: X86Machine, name: str, at: int) -> int:
-    """Note an instruction that was not run, padding excepted, and return where the next one is."""
-    try:
-        _, following = machine._decode(at)
-    except (NotShown, BitsynthError):
-        proof.not_run.append(f"{name} at {at:#x}")
-        return at + 1
-    finally:
-        machine.taken.pop(at, None) if at not in machine.decoded else None
-    if not machine.text[at].startswith(("nop", "xchg")):
-        proof.not_run.append(f"{name} at {at:#x}: {machine.text[at]}")
-    return following
+            proof.one_sided.append(f"{address:#x}: {processor.text[address]}")

@@ -12,25 +12,39 @@ with the same meaning on these operands are one operation, whatever their mnemon
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from bitsynth.isa.domains.terms import TermDomain, TermPayload
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.trace import Register
 from bitsynth.isa.types import VecType
+from bitsynth.objects.sums import SumNode, Sums
 
 Byte = int | tuple[Hashable, int]
 """A number, or the place of an unknown byte: an array in memory or an operation, and the number of the byte in it."""
 
 
 class Operation:
-    """The result of an instruction that computes; `number` is its place in the order of creation."""
+    """The result of an instruction that computes; `number` is its place in the order of creation.
 
-    __slots__ = ("args", "imm", "instr", "number")
+    A result that is lane-wise a sum has its addends as `sum`, the same for each order in which they were added.
+    """
 
-    def __init__(self, instr: Instr, args: tuple[Content, ...], imm: int, number: int) -> None:
-        self.instr, self.args, self.imm, self.number = instr, args, imm, number
+    __slots__ = ("args", "imm", "instr", "number", "sum")
+
+    def __init__(self, instr: Instr, args: tuple[Content, ...], imm: int, number: int, lanes: LaneSum | None) -> None:
+        self.instr, self.args, self.imm, self.number, self.sum = instr, args, imm, number, lanes
+
+
+@dataclass(frozen=True)
+class LaneSum:
+    """Lane-wise sum of contents, modulo 2**`bits`, and a known content; `addends` are numbers of contents."""
+
+    bits: int
+    known: Content
+    addends: SumNode | None
 
 
 class Content:
@@ -40,13 +54,14 @@ class Content:
     asked for.
     """
 
-    __slots__ = ("_data", "first", "is_known", "number", "size", "source")
+    __slots__ = ("_data", "_operations", "first", "is_known", "number", "size", "source")
 
     def __init__(
         self, number: int, size: int, data: tuple[Byte, ...] | None = None, source: Hashable = None, first: int = 0
     ) -> None:
         self.number, self.size, self._data, self.source, self.first = number, size, data, source, first
         self.is_known = data is not None and all(isinstance(x, int) for x in data)
+        self._operations: tuple[Operation, ...] | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -57,6 +72,15 @@ class Content:
         if self._data is None:
             self._data = tuple([(self.source, self.first + k) for k in range(self.size)])
         return self._data
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations whose results are among the bytes."""
+        if self._operations is None:
+            one = self._data is None or self.source is not None
+            sources = [self.source] if one else [x[0] for x in self.data if isinstance(x, tuple)]
+            self._operations = tuple([x for x in dict.fromkeys(sources) if isinstance(x, Operation)])
+        return self._operations
 
     @property
     def as_int(self) -> int:
@@ -89,7 +113,9 @@ class Contents:
         self._meanings: dict[tuple[Hashable, ...], _Meaning] = {}
         self._operations: dict[tuple[Hashable, ...], Content] = {}
         self._applied: dict[tuple[Hashable, ...], Content] = {}
-        self._terms: dict[Operation, tuple[TermPayload, ...]] = {}
+        self._sums = Sums()
+        self._addends: dict[int, Content] = {}
+        self._signs: dict[int, int] = {}
 
     def content(self, data: Sequence[Byte]) -> Content:
         """Return the content of these bytes."""
@@ -130,6 +156,9 @@ class Contents:
         return result
 
     def _apply(self, instr: Instr, args: tuple[Content, ...], imm: int) -> Content:
+        sign = self._sign(instr)
+        if sign and not all(x.is_known for x in args):
+            return self._sum(instr, args, sign)
         pattern = tuple(x if x.is_known else args.index(x) for x in args)
         key = (id(instr), imm, pattern)
         if key not in self._meanings:
@@ -142,9 +171,52 @@ class Contents:
             unknown = tuple(sorted(unknown, key=lambda x: x.number))
         of = (meaning.key, *unknown)
         if of not in self._operations:
-            operation = Operation(instr, args, imm, len(self._operations))
+            operation = Operation(instr, args, imm, len(self._operations), None)
             self._operations[of] = self._range(operation, 0, instr.out.total_bits // 8)
         return self._operations[of]
+
+    def _sign(self, instr: Instr) -> int:
+        """Return 1 if an instruction adds its two operands lane by lane, -1 if it subtracts the second, else 0."""
+        if id(instr) not in self._signs:
+            self._signs[id(instr)] = self._sign_of(instr)
+        return self._signs[id(instr)]
+
+    def _sign_of(self, instr: Instr) -> int:
+        kind, d = instr.out, self.domain
+        if instr.imm or len(instr.operands) != 2 or any(o.type.total_bits != kind.total_bits for o in instr.operands):
+            return 0
+        a, b = ([d.atom(("lane", side, k), kind.bits) for k in range(kind.lanes)] for side in "ab")
+        if any(o.type.bits != kind.bits for o in instr.operands):
+            return 0
+        result = instr(d, [a, b])
+        signs = {1: d.add, -1: d.sub}
+        return next((s for s, f in signs.items() if result == [f(*ab, kind.bits) for ab in zip(a, b, strict=True)]), 0)
+
+    def _sum(self, instr: Instr, args: tuple[Content, ...], sign: int) -> Content:
+        """Return the sum or difference of two contents: one object for all orders of the same addends."""
+        bits, size = instr.out.bits, len(args[0])
+        a, b = (self._lane_sum(x, bits) for x in args)
+        addends = self._sums.plus(a.addends, b.addends, sign, (1 << bits) - 1)
+        known = self.apply(instr, [a.known, b.known])
+        if addends is None:
+            return known
+        if addends.size == addends.times == 1 and not known.as_int:
+            return self._addends[addends.key]
+        key = ("sum", bits, known, addends)
+        if key not in self._operations:
+            operation = Operation(instr, args, 0, len(self._operations), LaneSum(bits, known, addends))
+            self._operations[key] = self._range(operation, 0, size)
+        return self._operations[key]
+
+    def _lane_sum(self, x: Content, bits: int) -> LaneSum:
+        """Return a content as a sum of lanes of `bits` bits; of one addend, if it is no such sum."""
+        if x.is_known:
+            return LaneSum(bits, x, None)
+        whole = x.source if isinstance(x.source, Operation) and x.size * 8 == x.source.instr.out.total_bits else None
+        if whole is not None and whole.sum is not None and whole.sum.bits == bits:
+            return whole.sum
+        self._addends[x.number] = x
+        return LaneSum(bits, self.number(0, len(x)), self._sums.single(x.number, 1))
 
     def _meaning(self, instr: Instr, args: tuple[Content, ...], imm: int) -> _Meaning:
         unknown = list(dict.fromkeys(x for x in args if not x.is_known))
@@ -187,43 +259,57 @@ class Contents:
             return True
         if len(a) != len(b):
             return False
-        common = self._under(a) & self._under(b)
-        return self._expand(a, common) == self._expand(b, common) or (
-            len(self._under(a) | self._under(b)) < _MAX_EXPANDED and self._expand(a, set()) == self._expand(b, set())
-        )
+        return self._equal_terms(a, b, common=True) or self._equal_terms(a, b, common=False)
 
-    def _under(self, x: Content) -> set[Operation]:
-        """Return the operations that a content comes from."""
-        out: set[Operation] = set()
-        left = [x]
+    def _equal_terms(self, a: Content, b: Content, *, common: bool) -> bool:
+        """Compare terms over memory and, with `common`, over results that both contents come from.
+
+        Operations are followed from the last one that was created: when one is reached, all that use it were.
+        """
+        sides: dict[Operation, int] = {}
+        left: list[tuple[int, Operation]] = []
+
+        def reach(operations: Iterable[Operation], side: int) -> None:
+            for operation in operations:
+                if operation not in sides:
+                    heappush(left, (-operation.number, operation))
+                sides[operation] = sides.get(operation, 0) | side
+
+        reach(a.operations, 1)
+        reach(b.operations, 2)
+        order: list[Operation] = []
         while left:
-            for byte in left.pop().data:
-                if isinstance(byte, tuple) and isinstance(byte[0], Operation) and byte[0] not in out:
-                    out.add(byte[0])
-                    left += byte[0].args
-        return out
-
-    def _expand(self, x: Content, opaque: set[Operation]) -> tuple[TermPayload, ...]:
-        """Return the terms of a content's bytes over memory and over the results of the operations `opaque`."""
-        terms: dict[Operation, tuple[TermPayload, ...]] = {}
+            _, operation = heappop(left)
+            if common and sides[operation] == 3:
+                continue
+            order.append(operation)
+            if len(order) > _MAX_EXPANDED:
+                return False
+            for arg in operation.args:
+                reach(arg.operations, sides[operation])
+        terms: dict[Hashable, tuple[TermPayload, ...]] = {}
 
         def byte(of: Byte) -> TermPayload:
             if isinstance(of, int):
                 return of
             source, k = of
-            if isinstance(source, Operation) and source not in opaque:
-                return terms[source][k]
-            return self.domain.atom(of, 8)
+            return terms[source][k] if source in terms else self.domain.atom(of, 8)
 
-        for operation in sorted(self._under(x) - opaque, key=lambda o: o.number):
+        for operation in reversed(order):
             given = [tuple(map(byte, arg.data)) for arg in operation.args]
             terms[operation] = self._bytes_of(operation.instr, given, operation.imm)
-        return tuple(map(byte, x.data))
+        return all(byte(x) == byte(y) for x, y in zip(a.data, b.data, strict=True))
 
     def unknowns(self, x: Content) -> set[Hashable]:
         """Return the arrays of memory that a content comes from."""
-        data = [x.data, *(arg.data for o in self._under(x) for arg in o.args)]
-        return {b[0] for each in data for b in each if isinstance(b, tuple) and not isinstance(b[0], Operation)}
+        seen, left, out = set[Operation](), [x], set[Hashable]()
+        while left:
+            data = left.pop().data
+            out |= {b[0] for b in data if isinstance(b, tuple) and not isinstance(b[0], Operation)}
+            for operation in {b[0] for b in data if isinstance(b, tuple) and isinstance(b[0], Operation)} - seen:
+                seen.add(operation)
+                left += operation.args
+        return out
 
 
 _MAX_EXPANDED = 2000

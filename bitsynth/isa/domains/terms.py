@@ -265,4 +265,5 @@ class TermDomain:
     def float_of(self, *_: object, **__: object) -> TermPayload:
         raise Inexact("floats have no terms")
 
-    nearest = fmul = fadd = fdiv = flt = double_of = int_of = dmul = dadd = dsub = dlt = float_of
+    nearest = fmul = fadd = fdiv = flt = fle = float_of
+    double_of = double_of_float = int_of = dmul = dadd = dsub = ddiv = dlt = dle = float_of

@@ -1,0 +1,82 @@
+"""Instructions on general registers, whose operands are numbers: results and flags."""
+
+from __future__ import annotations
+
+from bitsynth.objects.declared import GeneralOperation
+from bitsynth.objects.memory import NotShown
+
+_LONG, _SHORT = 63, 31
+"""What counts of a number of bits to shift by: in registers of 64 bits, and in narrower ones."""
+
+
+class Flags:
+    """The flags zero, carry, sign and overflow, 0 or 1; None where they have no value."""
+
+    __slots__ = ("carry", "overflow", "sign", "zero")
+
+    def __init__(self) -> None:
+        self.zero: int | None = None
+        self.carry: int | None = None
+        self.sign: int | None = None
+        self.overflow: int | None = None
+
+
+def as_signed(x: int, bits: int) -> int:
+    """Return the number with the two's complement `x`."""
+    return x - (1 << bits) if x >> bits - 1 & 1 else x
+
+
+def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags) -> int:
+    """Return the result of an instruction on operands of `bits` bits, and set the flags that it sets."""
+    every = (1 << bits) - 1
+    more = _carry(flags) if what.carry else 0
+    carry: int | None = 0
+    overflow: int | None = 0
+    known = True
+    match what.does:
+        case "add":
+            result, signed = a + b + more, as_signed(a, bits) + as_signed(b, bits) + more
+            carry, overflow = int(result > every), _lost(signed, bits)
+        case "subtract":
+            result, signed = a - b - more, as_signed(a, bits) - as_signed(b, bits) - more
+            carry, overflow = int(result < 0), _lost(signed, bits)
+        case "multiply":
+            result = as_signed(a, bits) * as_signed(b, bits)
+            carry = overflow = _lost(result, bits)
+            known = False
+        case "and":
+            result = a & b
+        case "or":
+            result = a | b
+        case "xor":
+            result = a ^ b
+        case _:
+            n = b & (_LONG if bits == _LONG + 1 else _SHORT)
+            if n == 0:  # Shifts by 0 leave flags as they are.
+                return a
+            result, carry = _shifted(what.does, a, n, bits)
+            carry, overflow = carry if n <= bits else None, None
+    result &= every
+    values = {"zero": int(result == 0), "sign": result >> bits - 1, "carry": carry, "overflow": overflow}
+    for name, value in values.items():
+        if name not in what.keeps:
+            setattr(flags, name, value if known or name in {"carry", "overflow"} else None)
+    return result
+
+
+def _lost(signed: int, bits: int) -> int:
+    return int(not -(1 << bits - 1) <= signed < 1 << bits - 1)
+
+
+def _carry(flags: Flags) -> int:
+    if flags.carry is None:
+        raise NotShown("it depends on flags that have no value")
+    return flags.carry
+
+
+def _shifted(does: str, a: int, n: int, bits: int) -> tuple[int, int]:
+    """Return a shift by 1 or more, and the carry: the last bit that leaves."""
+    if does == "shift left":
+        return a << n, a << n >> bits & 1
+    whole = as_signed(a, bits) if does == "shift right signed" else a
+    return whole >> n, whole >> n - 1 & 1

@@ -1,0 +1,232 @@
+"""RegisterFile of a processor that runs machine code, and functions that read and write the operands of an instruction.
+
+General registers hold numbers; what was read from a buffer may pass through them, and nothing may be computed of it
+there. Vector registers hold contents, as wide as what was written last; above that are zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bitsynth.objects.arithmetic import Flags
+from bitsynth.objects.declared import MachineTable
+from bitsynth.objects.memory import CallMemory, NotShown
+from bitsynth.objects.values import Content, Contents
+
+GeneralContent = int | Content
+"""What a general register holds: a number, or 8 bytes that are not known."""
+WORD = 8
+"""Bytes of a general register, and of an address."""
+_WIDEST = 64
+"""Bytes of the widest vector register."""
+_CLEARS_ABOVE = 4
+"""Writing this many bytes of a general register, or more, clears the bytes above them."""
+_EVERY = (1 << 8 * WORD) - 1
+
+
+class RegisterFile:
+    """The state of a processor, and the operands that capstone decoded as functions of it.
+
+    Methods that take `ins`, an instruction that capstone decoded, take one of its operands and the address of the next
+    instruction too.
+    """
+
+    def __init__(self, table: MachineTable, capstone: Any, values: Contents, memory: CallMemory) -> None:
+        self.table, self.values, self.memory = table, values, memory
+        self.general: dict[str, GeneralContent] = {}
+        self.vector: dict[int, Content] = {}
+        self.flags = Flags()
+        self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
+        self._full = {part: full for full, parts in table.general.items() for part in parts}
+
+    def reset(self) -> None:
+        """Give every register unknown bytes, and flags no value."""
+        self.general |= {name: self.values.memory(("register", name), 0, WORD) for name in self.table.general}
+        count = range(self.table.vector_registers)
+        self.vector |= {k: self.values.memory(("register", f"vector {k}"), 0, _WIDEST) for k in count}
+        self.flags = Flags()
+
+    def is_register(self, operand: Any) -> bool:
+        """Return whether an operand is a register."""
+        return bool(operand.type == self._kinds[0])
+
+    def is_memory(self, operand: Any) -> bool:
+        """Return whether an operand is in memory."""
+        return bool(operand.type == self._kinds[1])
+
+    def is_immediate(self, operand: Any) -> bool:
+        """Return whether an operand is a number in the instruction."""
+        return bool(operand.type == self._kinds[2])
+
+    def content(self, x: GeneralContent) -> Content:
+        """Return what a general register holds as bytes."""
+        return self.values.number(x, WORD) if isinstance(x, int) else x
+
+    def number(self, x: GeneralContent) -> int:
+        """Return what a general register holds as a number; NotShown if it is data."""
+        if not isinstance(x, int):
+            raise NotShown("a general register that holds data is computed with")
+        return x
+
+    def push(self, x: GeneralContent) -> None:
+        """Write 8 bytes to the stack."""
+        pointer = self.number(self.general[self.table.stack]) - WORD
+        self.general[self.table.stack] = pointer
+        self.memory.store(pointer, self.content(x))
+
+    def pop(self) -> GeneralContent:
+        """Take 8 bytes from the stack."""
+        pointer = self.number(self.general[self.table.stack])
+        content = self.memory.load(pointer, WORD)
+        self.general[self.table.stack] = pointer + WORD
+        return content.as_int if content.is_known else content
+
+    def clear_vectors(self, kept: int) -> None:
+        """Clear all but the lowest bytes of each vector register."""
+        for k, x in self.vector.items():
+            self.vector[k] = self.values.content(self._widened(x).data[:kept])
+
+    def address(self, ins: Any, operand: Any, following: int) -> Callable[[], int]:
+        """Return a function that computes the address of an operand in memory."""
+        place = operand.mem
+        base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
+        scale, fixed, general, counter = place.scale, place.disp, self.general, self.table.counter
+        if base == counter:
+            fixed, base = fixed + following, ""
+        if place.segment or any(n and n not in general for n in (base, index)):
+            raise NotShown("an address of this kind is not known")
+
+        def number(name: str) -> int:
+            x = general[name]
+            if not isinstance(x, int):
+                raise NotShown("an address depends on data")
+            return x
+
+        if base and index:
+            return lambda: number(base) + number(index) * scale + fixed & _EVERY
+        if base:
+            return lambda: number(base) + fixed & _EVERY
+        if index:
+            return lambda: number(index) * scale + fixed & _EVERY
+        return lambda: fixed & _EVERY
+
+    def _general(self, ins: Any, operand: Any) -> str:
+        """Return the full register that an operand is, or a part of."""
+        name = ins.reg_name(operand.reg)
+        full = self._full.get(name)
+        if full is None:
+            raise NotShown(f"register {name} is not known here")
+        return full
+
+    def reader(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralContent]:
+        """Return a function that reads a general operand: its number, or its bytes where they are not known."""
+        size: int = operand.size
+        every = (1 << 8 * size) - 1
+        if self.is_immediate(operand):
+            value = int(operand.imm & ((1 << 8 * ins.operands[0].size) - 1))
+            return lambda: value
+        if self.is_memory(operand):
+            address = self.address(ins, operand, following)
+
+            def load() -> GeneralContent:
+                content = self.memory.load(address(), size)
+                return content.as_int if content.is_known else content
+
+            return load
+        full = self._general(ins, operand)
+
+        def read() -> GeneralContent:
+            x = self.general[full]
+            if isinstance(x, int):
+                return x & every
+            return x if size == WORD else self.values.content(x.data[:size])
+
+        return read
+
+    def writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
+        """Return a function that writes a general operand."""
+        size: int = operand.size
+        every = (1 << 8 * size) - 1
+        if self.is_memory(operand):
+            address = self.address(ins, operand, following)
+            return lambda x: self.memory.store(address(), self.values.number(x, size) if isinstance(x, int) else x)
+        full = self._general(ins, operand)
+
+        def write(x: GeneralContent) -> None:
+            if isinstance(x, int) and size >= _CLEARS_ABOVE:
+                self.general[full] = x & every
+                return
+            old = self.general[full]
+            if isinstance(x, int) and isinstance(old, int):
+                self.general[full] = old & ~every | x & every
+                return
+            new = self.values.number(x, size) if isinstance(x, int) else x
+            above = self.values.number(0, WORD) if size >= _CLEARS_ABOVE else self.content(old)
+            joined = self.values.content((*new.data, *above.data[size:]))
+            self.general[full] = joined.as_int if joined.is_known else joined
+
+        return write
+
+    def _vector(self, name: str) -> int:
+        """Return the number of the vector register called `name`."""
+        for start in self.table.vectors:
+            if name.startswith(start):
+                return int(name.removeprefix(start))
+        raise NotShown(f"register {name} is not known here")
+
+    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], int]:
+        """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
+        address = self.address(ins, operand, following)
+        if ins.mnemonic not in self.table.aligned:
+            return address
+
+        def aligned() -> int:
+            at = address()
+            if at % size:
+                raise NotShown(f"{at:#x} is not aligned to {size} bytes")
+            return at
+
+        return aligned
+
+    def vector_reader(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Content]:
+        """Return a function that reads the lowest `size` bytes of an operand of a vector instruction."""
+        if self.is_memory(operand):
+            address, load = self._vector_address(ins, operand, size, following), self.memory.load
+            return lambda: load(address(), size)
+        name = ins.reg_name(operand.reg)
+        if name in self._full:
+            read = self.reader(ins, operand, following)
+
+            def content() -> Content:
+                x = read()
+                return self.values.number(x, size) if isinstance(x, int) else self.values.content(x.data[:size])
+
+            return content
+        number, registers = self._vector(name), self.vector
+
+        def register() -> Content:
+            x = registers[number]
+            return x if len(x) == size else self.values.content(self._widened(x).data[:size])
+
+        return register
+
+    def _widened(self, x: Content) -> Content:
+        """Return the content of a whole register: above what was written there are zeros."""
+        return x if len(x) == _WIDEST else self.values.content((*x.data, *[0] * (_WIDEST - len(x))))
+
+    def vector_writer(self, ins: Any, operand: Any, following: int) -> Callable[[Content], None]:
+        """Return a function that writes an operand of a vector instruction."""
+        if self.is_memory(operand):
+            address, store = self._vector_address(ins, operand, operand.size, following), self.memory.store
+            return lambda x: store(address(), x)
+        name = ins.reg_name(operand.reg)
+        if name in self._full:
+            write = self.writer(ins, operand, following)
+            return lambda x: write(x.as_int if x.is_known else x)
+        number, registers = self._vector(name), self.vector
+
+        def set_register(x: Content) -> None:
+            registers[number] = x
+
+        return set_register

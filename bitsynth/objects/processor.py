@@ -1,0 +1,296 @@
+"""Runs machine code: numbers in general registers, values in vector registers and memory.
+
+Control flow depends on numbers alone. Vector instructions are those declared for the instruction set and its
+architecture, by mnemonic and operand sizes; an instruction that is declared nowhere is refused by name and address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bitsynth.errors import ToolError
+from bitsynth.isa.domains.forms import Inexact
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.objects.arithmetic import as_signed, computed
+from bitsynth.objects.declared import by_mnemonic, machine_table
+from bitsynth.objects.elf import END, INSTALL, ObjectFile
+from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.operands import WORD, RegisterFile
+from bitsynth.objects.values import Contents
+
+Action = Callable[[], int | None]
+"""Runs one instruction; returns where it jumps to, None for the next one."""
+RETURN = 0xDEAD
+"""The address that the function returns to."""
+_STACK, _STACK_BYTES = 0x7FFF * END, 1 << 16
+_MAX_INSTRUCTIONS = 20_000_000
+"""The most instructions of a call."""
+_JUMPS, _ON_STACK = {"jump", "call", "return"}, {"push", "pop"}
+_LEAST_VECTOR = 16
+"""Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
+
+
+class CodeProcessor:
+    """A processor that runs functions of one object.
+
+    Attributes:
+        decoded: The instructions that were run, by address, and the address behind each.
+        taken: Whether conditional jumps were taken, by address.
+        text: Instructions in words, by address.
+    """
+
+    def __init__(self, file: ObjectFile, isa: Isa, values: Contents, memory: CallMemory) -> None:
+        try:
+            import capstone
+        except ImportError:
+            raise ToolError(INSTALL) from None
+        self.file, self.isa, self.values, self.memory = file, isa, values, memory
+        self._table = machine_table(isa)
+        self._decoder = capstone.Cs(*(getattr(capstone, name) for name in self._table.decoder))
+        self._decoder.detail = True
+        self._registers = RegisterFile(self._table, capstone, values, memory)
+        self.decoded: dict[int, tuple[Action, int]] = {}
+        self.taken: dict[int, set[bool]] = {}
+        self.text: dict[int, str] = {}
+        self._at = 0
+
+    def call(self, address: int, arguments: Iterable[int]) -> None:
+        """Run the function at `address`; NotShown names what is wrong."""
+        registers, table = self._registers, self._table
+        registers.reset()
+        before = dict(registers.general)
+        given = list(arguments)
+        registers.general |= dict(zip(table.arguments, given, strict=False))
+        behind = given[len(table.arguments) :]
+        stack = _STACK - WORD * (len(behind) % 2)  # At a call it is aligned to 16 bytes.
+        self.memory.arrays.append(MemoryPlace("stack", stack - _STACK_BYTES, _STACK_BYTES, writable=True))
+        registers.general[table.stack] = stack
+        for number in [*reversed(behind), RETURN]:
+            registers.push(number)
+        pointer = registers.number(registers.general[table.stack])
+        try:
+            self._run(address)
+        except (NotShown, Inexact) as why:
+            raise NotShown(self._where(str(why))) from None
+        if registers.general[table.stack] != pointer + WORD:
+            raise NotShown("the stack pointer is not what it was")
+        if changed := [name for name in table.saved if registers.general[name] is not before[name]]:
+            raise NotShown(f"register {changed[0]} is not what it was")
+
+    def _run(self, address: int) -> None:
+        decoded, taken = self.decoded, self.taken
+        for _ in range(_MAX_INSTRUCTIONS):
+            self._at = address
+            if address == RETURN:
+                return
+            entry = decoded.get(address)
+            if entry is None:
+                entry = decoded[address] = self._decode(address)
+            target = entry[0]()
+            if address in taken:
+                taken[address].add(target is not None)
+            address = entry[1] if target is None else target
+        raise NotShown(f"{_MAX_INSTRUCTIONS:,} instructions did not end it")
+
+    def _where(self, why: str) -> str:
+        return f"{self.file.name_of(self._at)} at {self._at:#x}: {self.text.get(self._at, 'no instruction')}: {why}"
+
+    def _disassembled(self, address: int) -> Any:
+        ins = next(self._decoder.disasm(self.file.instruction_bytes(address), address), None)
+        if ins is None:
+            raise NotShown("these bytes are no instruction")
+        return ins
+
+    def _decode(self, address: int) -> tuple[Action, int]:
+        ins = self._disassembled(address)
+        self.text[address] = _words(ins)
+        following = address + ins.size
+        parts = self._table.conditional_parts(ins.mnemonic)
+        if parts and parts[0] == "jump":
+            self.taken[address] = set()
+        return self._action(ins, following, parts), following
+
+    def skipped(self, address: int) -> tuple[str | None, int]:
+        """Return an instruction that was not run, in words, and the address behind it; None for padding."""
+        try:
+            ins = self._disassembled(address)
+        except NotShown:
+            return "no instruction", address + 1
+        idle = ins.mnemonic.startswith(tuple(self._table.padding))
+        return None if idle else _words(ins), address + ins.size
+
+    def _action(self, ins: Any, following: int, parts: tuple[str, str] | None) -> Action:
+        name, does = ins.mnemonic, self._table.moves.get(ins.mnemonic, "")
+        if does.startswith(("nothing", "clear")):
+            return self._idle(ins, does)
+        if any(ins.prefix[:1]):
+            raise NotShown("a prefix of this kind is not known")
+        if parts:
+            return self._conditional(ins, following, *parts)
+        if does:
+            way = self._jump if does in _JUMPS else self._on_stack if does in _ON_STACK else self._move
+            return way(ins, following, does)
+        if name in self._table.arithmetic:
+            return self._arithmetic(ins, following)
+        return self._vector_action(ins, following)
+
+    def _idle(self, ins: Any, does: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        if does.startswith("clear"):
+            kept = int(does.split()[2])
+            return lambda: registers.clear_vectors(kept)
+        one = len({operand.reg for operand in operands if registers.is_register(operand)}) == 1
+        if does.endswith("of one register") and not (one and all(map(registers.is_register, operands))):
+            raise NotShown("no declaration of this instruction")
+        return lambda: None
+
+    def _jump(self, ins: Any, following: int, does: str) -> Action:
+        registers = self._registers
+        if does == "return":
+            if ins.operands:
+                raise NotShown("a return that takes arguments from the stack is not known")
+
+            def back() -> int:
+                to = registers.pop()
+                if not isinstance(to, int):
+                    raise NotShown("it returns to an address that depends on data")
+                return to
+
+            return back
+        if not registers.is_immediate(ins.operands[0]):
+            raise NotShown("a jump to a computed address")
+        target = int(ins.operands[0].imm)
+        if does == "jump":
+            return lambda: target
+
+        def call() -> int:
+            registers.push(following)
+            return target
+
+        return call
+
+    def _conditional(self, ins: Any, following: int, does: str, condition: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        reads, holds = self._table.condition(condition)
+
+        def decided() -> bool:
+            flags = registers.flags
+            if any(getattr(flags, name) is None for name in reads):
+                raise NotShown("it depends on flags that have no value")
+            return bool(holds(flags.zero, flags.carry, flags.sign, flags.overflow, 0))
+
+        if does == "jump":
+            target = int(operands[0].imm)
+            return lambda: target if decided() else None
+        write = registers.writer(ins, operands[0], following)
+        if does == "number":
+            return lambda: write(int(decided()))
+        old, new = (registers.reader(ins, operand, following) for operand in operands)
+        return lambda: write(new() if decided() else old())
+
+    def _on_stack(self, ins: Any, following: int, does: str) -> Action:
+        registers, operand = self._registers, ins.operands[0]
+        if operand.size != WORD:
+            raise NotShown("a part of a register on the stack")
+        if does == "push":
+            read = registers.reader(ins, operand, following)
+            return lambda: registers.push(read())
+        write = registers.writer(ins, operand, following)
+        return lambda: write(registers.pop())
+
+    def _move(self, ins: Any, following: int, does: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        write = registers.writer(ins, operands[0], following)
+        if does == "address":
+            address = registers.address(ins, operands[1], following)
+            return lambda: write(address())
+        read = registers.reader(ins, operands[1], following)
+        if does == "move signed":
+            bits = 8 * operands[1].size
+            return lambda: write(as_signed(registers.number(read()), bits))
+        size = operands[0].size
+
+        def move() -> None:
+            x = read()
+            if not isinstance(x, int) and len(x) < size:
+                x = self.values.content((*x.data, *[0] * (size - len(x))))
+            write(x)
+
+        return move
+
+    def _arithmetic(self, ins: Any, following: int) -> Action:
+        registers, operands, what = self._registers, ins.operands, self._table.arithmetic[ins.mnemonic]
+        bits = 8 * operands[0].size
+        given = [operand for k, operand in enumerate(operands) if len(operands) < 3 or k]
+        # A shift by 1 may be written without the 1.
+        second = 1 if what.does.startswith("shift") and len(given) == 1 else what.second
+        if len(given) + (what.first is not None) + (second is not None) != 2:
+            raise NotShown("no declaration of this instruction with these operands")
+        reads = [registers.reader(ins, operand, following) for operand in given]
+        write = registers.writer(ins, operands[0], following) if what.result else None
+        both = len(operands) == 2 and all(map(registers.is_register, operands)) and operands[0].reg == operands[1].reg
+        clears = both and what.does in {"xor", "subtract"} and not what.carry
+        every = (1 << bits) - 1
+
+        def run() -> None:
+            numbers = [0, 0] if clears else [registers.number(read()) for read in reads]
+            if what.first is not None:
+                numbers.insert(0, what.first)
+            if second is not None:
+                numbers.append(second)
+            result = computed(what, numbers[0], numbers[1] & every, bits, registers.flags)
+            if write is not None:
+                write(result)
+
+        return run
+
+    def _vector_action(self, ins: Any, following: int) -> Action:
+        name, operands, registers = ins.mnemonic, list(ins.operands), self._registers
+        forms = by_mnemonic(self.isa).get(name)
+        if not forms:
+            raise NotShown("no declaration of this instruction")
+        imm = operands.pop().imm & 0xFF if registers.is_immediate(operands[-1]) else None
+        to, given = operands[0], operands[1:]
+        order = self._table.order.get(name, list(range(len(given))))
+        for form in forms:
+            if self._fits(form, to, given, imm, order):
+                break
+        else:
+            raise NotShown("no declaration of this instruction with these operands")
+        declared = [form.operands[k] for k in order]
+        reads = [
+            registers.vector_reader(ins, x, o.type.total_bits // 8, following)
+            for x, o in zip(given, declared, strict=True)
+        ]
+        in_order = [reads[order.index(k)] for k in range(len(order))]
+        write = registers.vector_writer(ins, to, following)
+        apply, number = self.values.apply, imm or 0
+        if len(in_order) == 1:
+            only = in_order[0]
+            return lambda: write(apply(form, (only(),), number))
+        if len(in_order) == 2:
+            left, right = in_order
+            return lambda: write(apply(form, (left(), right()), number))
+        return lambda: write(apply(form, [read() for read in in_order], number))
+
+    def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int]) -> bool:
+        """Return whether operands are those of a form; narrow operands may be the low bytes of a register."""
+        registers = self._registers
+        if (form.imm is None) != (imm is None) or (imm is not None and imm not in form.imms):
+            return False
+        if form.store and not registers.is_memory(to):
+            return False
+        if to.size != form.out.total_bits // 8 or len(given) != len(form.operands):
+            return False
+        for operand, k in zip(given, order, strict=True):
+            size = form.operands[k].type.total_bits // 8
+            low = registers.is_register(operand) and size < operand.size == _LEAST_VECTOR
+            if operand.size != size and not low:
+                return False
+        return True
+
+
+def _words(ins: Any) -> str:
+    return f"{ins.mnemonic} {ins.op_str}".strip()
