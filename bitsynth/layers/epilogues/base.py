@@ -7,7 +7,7 @@ of the text (`lower`), and its claim in certificates (`formula`). The self-test 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, TypeGuard
 
@@ -25,15 +25,13 @@ from bitsynth.layers.epilogues.checks import (
     require_int32_sums,
     require_whole,
 )
+from bitsynth.layers.epilogues.claimed import EpilogueClaim
 from bitsynth.layers.epilogues.residual import Residual, add_residual, factors
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 from bitsynth.spec.rescaling import CodeForm
 from bitsynth.spec.residual import ELEMENTS, added
-
-ClaimedValue = str | int | NDArray[Any] | list[list[NDArray[Any]]]
-ClaimedFormula = Mapping[str, ClaimedValue]
 
 
 class Epilogue(ABC):
@@ -133,11 +131,10 @@ class Epilogue(ABC):
         kept = np.dtype(np.float32 if self.adds_floats else np.int32)
         return SelfTestEpilogue(self.out_type, program, residual, added, kept)
 
-    def formula(self, channels: int) -> ClaimedFormula | None:
+    def formula(self, channels: int) -> EpilogueClaim | None:
         """Return the formula of `channels` channels as a certificate claims it, without the residual.
 
-        None if the checker has no such formula. `by` names the kind of formula, as `network/certificate/checker.py`
-        does; arrays are (channels, numbers).
+        None if the checker has no such formula. Arrays are (channels, numbers).
         """
         return None
 

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
-from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
+from bitsynth.layers.epilogues.base import CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, copy_read_only, require_whole
+from bitsynth.layers.epilogues.claimed import ClaimedLines
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS
@@ -145,13 +146,13 @@ class FixedPoint(CodesEpilogue):
             inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(self.then, 1), strict=True)}
         yield fixed_point_spec(ValueTerms(row=sums.row), twice=self.then is not None), inputs
 
-    def formula(self, channels: int) -> ClaimedFormula:
+    def formula(self, channels: int) -> ClaimedLines:
         """Return the range of inputs, multiplier and summand of each affine function, for `channels` channels."""
         lines: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.line.of(channels))]
         if self.then:
             ends = (np.array([int(end)]) for end in (INT32.min, INT32.max))
             lines.append((*ends, *self.then.of(1)))
-        return {"by": "lines", "values": [[x.reshape(-1, 1) for x in line] for line in lines]}
+        return ClaimedLines(values=[[x.reshape(-1, 1) for x in line] for line in lines])
 
 
 def _wrapped(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:

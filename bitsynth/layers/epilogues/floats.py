@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.errors import SpecError
 from bitsynth.isa.floats import ONE
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
-from bitsynth.layers.epilogues.base import ClaimedFormula, ClampedCodes, Epilogue, store_read_only
+from bitsynth.layers.epilogues.base import ClampedCodes, Epilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_int32_sums
+from bitsynth.layers.epilogues.claimed import ClaimedGate, ClaimedRescale
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import plain_array
@@ -207,9 +208,16 @@ def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
     return opened
 
 
-def gate_formula(gate: GateLine | None, real: type) -> dict[str, Any]:
-    """Return the kind of a formula as certificates claim it: "rescale", or "gate" with the gate (2, 1)."""
-    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": np.array(gate, real)[:, None]}
+def claim_rescale(
+    scale: NDArray[Any], bias: NDArray[Any], zero: int, codes: tuple[int, int], gate: GateLine | None
+) -> ClaimedRescale | ClaimedGate:
+    """Return an affine formula of scale and bias (channels,), with a gate or without, as certificates claim it."""
+    low, high = (int(end) for end in codes)
+    scale, bias = scale[:, None], bias[:, None]
+    if gate is None:
+        return ClaimedRescale(scale=scale, bias=bias, zero=int(zero), low=low, high=high)
+    opened = np.array(gate, scale.dtype)[:, None]
+    return ClaimedGate(scale=scale, bias=bias, gate=opened, zero=int(zero), low=low, high=high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,9 +298,7 @@ class Rescale(FloatValues, ClampedCodes):
                 shared = {"g": np.asarray(g), "a": np.asarray(a)}
                 yield gated_spec(value, codes), {**inputs, **limits, **shared}
 
-    def formula(self, channels: int) -> ClaimedFormula:
+    def formula(self, channels: int) -> ClaimedRescale | ClaimedGate:
         """Return scale, bias, codes and gate of `channels` channels."""
         floats = {"bias": np.zeros(channels, np.float32), **self.floats(channels)}
-        low, high = self.codes
-        codes = {"zero": self.zero_point, "low": low, "high": high}
-        return {**gate_formula(self.gate, np.float32), **{name: x[:, None] for name, x in floats.items()}, **codes}
+        return claim_rescale(floats["scale"], floats["bias"], self.zero_point, self.codes, self.gate)

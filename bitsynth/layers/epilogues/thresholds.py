@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
-from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
+from bitsynth.layers.epilogues.base import CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32
+from bitsynth.layers.epilogues.claimed import ClaimedThresholds
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, SHORT_SUM, ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS, plain_array
@@ -148,10 +149,10 @@ class Thresholds(CodesEpilogue):
             if sums.bound <= _MAX_SHORT_SUM and not sums.row:
                 yield thresholds_spec(len(every), words=words, narrow=True, short=True), inputs
 
-    def formula(self, channels: int) -> ClaimedFormula:
+    def formula(self, channels: int) -> ClaimedThresholds:
         """Return the thresholds of `channels` channels, and whether each channel is rising."""
         values, rising = self.levels(channels)
-        return {"by": "thresholds", "values": values, "rising": rising.astype(np.int64)[:, None]}
+        return ClaimedThresholds(values=values, rising=rising.astype(np.int64)[:, None])
 
 
 def fold_thresholds(sums: Accumulators, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import base64
 from functools import reduce
 from operator import or_
+from typing import TypedDict
 
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.certificate.records import EncodedArray, EncodedNumbers
 
+
+class EncodedArray(TypedDict, total=False):
+    """An array of integers or floats: of a type, or of codes of some bits from `low` on."""
+
+    type: str
+    bits: int
+    low: int
+    step: int
+    shape: list[int]
+    data: str
+
+
+EncodedNumbers = int | EncodedArray
+"""A whole number, or an array."""
 _MAX_PACKED = 256
 _MAX_WHOLE = 1 << 53
 

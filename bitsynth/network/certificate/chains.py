@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, full_range
-from bitsynth.network.certificate.arrays import encode_array
-from bitsynth.network.certificate.records import ChainOperation, EncodedArray
+from bitsynth.network.certificate.arrays import EncodedArray, encode_array
+from bitsynth.network.certificate.records import ChainOperation
 from bitsynth.network.formulas.chain import moved_axis
 
 

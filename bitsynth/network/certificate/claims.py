@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import bound_sums
 from bitsynth.graph.types import Tensor
 from bitsynth.layers.epilogues import Epilogue, gives_codes
-from bitsynth.layers.epilogues.base import ClaimedFormula, ClaimedValue
+from bitsynth.layers.epilogues.claimed import (
+    Claim,
+    ClaimedFormula,
+    ClaimedGate,
+    ClaimedIdentity,
+    ClaimedTable,
+    ClaimedThresholds,
+)
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
@@ -21,11 +30,8 @@ from bitsynth.network.certificate.arrays import encode_array, encode_number
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MAX_PLACE, range_of
 from bitsynth.network.certificate.records import (
-    Claim,
     ClaimedSums,
     ElementSums,
-    EncodedArray,
-    EncodedNumbers,
     FloatPlaces,
     LayerFacts,
     LayerSums,
@@ -39,6 +45,7 @@ from bitsynth.spec.layout import Layout
 
 _MAX_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
+FormulaT = TypeVar("FormulaT", bound=ClaimedFormula)
 ELEMENTS = ElementSums()
 """Instead of sums the elements of an edge, whose range is there."""
 
@@ -56,13 +63,11 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
     for other in given[1:]:
         chain.start("other", other.edge, 1)
     add_nodes(chain, [node for node in nodes if node not in _before(nodes, product)])
-    results = [
-        {**claim, "is": chain.integers(b.edge.name)}
-        for claim, b in zip(layer_formulas(step.layer), written, strict=True)
-    ]
+    formulas = zip(layer_formulas(step.layer), written, strict=True)
+    results = [replace(claim, result=chain.integers(buffer.edge.name)) for claim, buffer in formulas]
     products = _products(program.graph, step, given[0], product)
     claim = finish_claims(chain, results, products)
-    if results[0]["by"] == "gate":
+    if isinstance(results[0], ClaimedGate):
         low, high = (checker.array(end) for end in (products.low, products.high))
         require_few_sums(claim, low, high, len(step.layer.codes))
     else:
@@ -90,11 +95,11 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> StepClaim:
         nodes, sums = nodes[1:], _window(first, step, glue)
     add_nodes(chain, nodes)
     reads = sums.reads if isinstance(sums, WindowSums) else operand_of(first)
-    claim = {**table_formula(glue, reads), "is": chain.integers(written[0].edge.name)}
+    claim = replace(table_formula(glue, reads), result=chain.integers(written[0].edge.name))
     return finish_claims(chain, [claim], sums)
 
 
-def table_formula(glue: Lookup | PairLookup | SumLookup, reads: list[int]) -> Claim:
+def table_formula(glue: Lookup | PairLookup | SumLookup, reads: list[int]) -> ClaimedTable:
     """Return the formula of glue's results: an entry for each code, pair of codes or sum, of codes `reads`.
 
     `reads` are the difference of the integers of neighbouring codes, and the integer of code 0.
@@ -106,7 +111,7 @@ def table_formula(glue: Lookup | PairLookup | SumLookup, reads: list[int]) -> Cl
         table, width = np.atleast_2d(glue.table), 1
     if isinstance(glue, SumLookup):
         start = math.prod(glue.geometry.kernel) * start
-    return {"by": "table", "table": encode_array(table), "first": start, "apart": apart, "width": width}
+    return ClaimedTable(table=table, first=start, apart=apart, width=width)
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> StepClaim:
@@ -118,10 +123,9 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     written = program.buffers[step.outputs[0]]
     assert written.format.operand is not None
     values, rising = level_ends(step_function, written.format.operand), step_function.rising.astype(np.int64)[:, None]
-    shown = {"values": encode_array(values), "rising": encode_array(rising)}
-    claim = {"by": "thresholds", **shown, "factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
+    claim = ClaimedThresholds(values=values, rising=rising, result=chain.integers(written.edge.name))
     places = FloatPlaces(places="float32", bias=0, low=-MAX_PLACE, high=MAX_PLACE)
-    return finish_claims(chain, [{**claim, "is": chain.integers(written.edge.name)}], places)
+    return finish_claims(chain, [claim], places)
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
@@ -156,9 +160,9 @@ def require_few_sums(claim: StepClaim, low: Tensor, high: Tensor, channels: int)
         raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
-def finish_claims(chain: ChainWriter, claims: list[Claim], sums: ClaimedSums) -> StepClaim:
+def finish_claims(chain: ChainWriter, claims: Sequence[Claim], sums: ClaimedSums) -> StepClaim:
     """Return the claims about a chain's results of sums."""
-    return StepClaim(constants=chain.constants, chain=chain.ops, claims=claims, sums=sums)
+    return StepClaim(constants=chain.constants, chain=chain.ops, claims=list(claims), sums=sums)
 
 
 def operand_of(buffer: Buffer) -> list[int]:
@@ -255,29 +259,18 @@ def _claim(layer: PackedLayer) -> Claim:
     """Return the formula of a layer's results."""
     epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
-        return {"by": "sums", "factor": 0, "of_zero": 0}
+        return ClaimedIdentity()
     if (formula := epilogue.formula(channels)) is None:
         raise Unsupported("results are floats")
-    return {**encode_formula(formula), **_second(epilogue, channels)}
+    return _with_residual(formula, epilogue, channels)
 
 
-def encode_formula(formula: ClaimedFormula) -> Claim:
-    """Return a formula with its arrays as JSON."""
-    return {name: _encode(value) for name, value in formula.items()}
-
-
-def _encode(value: ClaimedValue) -> EncodedNumbers | str | list[list[EncodedArray]]:
-    if isinstance(value, list):
-        return [[encode_array(array) for array in arrays] for arrays in value]
-    return encode_array(value) if isinstance(value, np.ndarray) else value
-
-
-def _second(epilogue: Epilogue, channels: int) -> Claim:
-    """Return the factor and zero point of a second tensor that is added to the sums."""
+def _with_residual(formula: FormulaT, epilogue: Epilogue, channels: int) -> FormulaT:
+    """Return a formula with the factor and the zero point of the second tensor that an epilogue adds, if any."""
     if epilogue.residual is None:
-        return {"factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
+        return formula
     factors = epilogue.residual_factors(channels)
-    return {"factor": encode_array(factors[:, None]), "of_zero": epilogue.residual.zero_point}
+    return replace(formula, factor=factors[:, None], of_zero=epilogue.residual.zero_point)
 
 
 def _kept(layer: PackedLayer) -> Claim:
@@ -285,4 +278,4 @@ def _kept(layer: PackedLayer) -> Claim:
     epilogue = layer.epilogue
     if epilogue is None or epilogue.adds_floats:
         raise Unsupported("kept sums are floats")
-    return {"by": "sums", **_second(epilogue, len(layer.codes))}
+    return _with_residual(ClaimedIdentity(), epilogue, len(layer.codes))

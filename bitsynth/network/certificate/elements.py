@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
+from bitsynth.layers.epilogues.claimed import ClaimedConversion, ClaimedIdentity, ClaimedNumbers, ClaimedTable
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
     add_nodes,
-    encode_formula,
     finish_claims,
     input_claims,
     operand_of,
@@ -26,7 +26,7 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_record, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
-from bitsynth.network.certificate.records import Claim, ElementSums, RegridRecord, StepClaim, to_dict
+from bitsynth.network.certificate.records import ElementSums, RegridRecord, StepClaim, to_dict
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.step_functions import StepFunction
@@ -45,7 +45,7 @@ def formula_claims(
         return input_claims(program, step, formula)
     given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain, channels = _chain(program, step, given), given[0].edge.shape[1]
-    claim = {**encode_formula(formula.formula()), "is": chain.integers(written[0].edge.name)}
+    claim = replace(formula.formula(), result=chain.integers(written[0].edge.name))
     proof = finish_claims(chain, [claim], ELEMENTS)
     if isinstance(formula, AffineFormula) and formula.gate is None:
         require_few(proof, formula.limits, channels, given)
@@ -83,13 +83,12 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
         if not step.nodes:
             return conversion_claims(program, step)
         raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
-    proof = finish_claims(chain, [{"by": "numbers", "is": end.name}], ELEMENTS)
+    proof = finish_claims(chain, [], ELEMENTS)
     off, *ends = _reach(proof, end.name, first)
     if not np.isfinite(off):
         raise Unsupported("plain C computes real numbers, and how far off they are is not known")
-    claims = [{**claim, "off": off} for claim in proof.claims]
     reach = [] if isinstance(written[0].edge.type, Integers) else [encode_array(np.full((1, 1), x)) for x in ends]
-    return msgspec.structs.replace(proof, claims=claims, reach=tuple(reach))
+    return replace(proof, claims=[ClaimedNumbers(result=end.name, off=off)], reach=tuple(reach))
 
 
 def _reach(proof: StepClaim, name: str, first: Edge) -> tuple[float, float, float]:
@@ -119,7 +118,7 @@ def conversion_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
         raise Unsupported("plain C computes real numbers: tested, not proved")
     if edge.is_float and edge.dtype not in checker.EPSILONS:
         raise Unsupported(f"the checker knows no numbers of {edge.dtype}")
-    return StepClaim(constants={}, chain=[], claims=[{"by": "conversion", "is": "sum"}], sums=ELEMENTS)
+    return StepClaim(constants={}, chain=[], claims=[ClaimedConversion(result="sum")], sums=ELEMENTS)
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
@@ -135,16 +134,17 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
         raise Unsupported("elements are integers beyond int32")
     if _facts(given) != _facts(written):
         raise Unsupported("elements are on another grid than those they are moved from")
-    claim = {**_kept(written), "is": "sum"}
-    return StepClaim(constants={}, chain=[], claims=[claim], sums=_moved(given.edge, nodes))
+    return StepClaim(
+        constants={}, chain=[], claims=[replace(_kept(written), result="sum")], sums=_moved(given.edge, nodes)
+    )
 
 
-def _kept(buffer: Buffer) -> Claim:
+def _kept(buffer: Buffer) -> ClaimedTable | ClaimedIdentity:
     """Return the formula of elements that equal the elements read: a table for codes, the identity for integers."""
     if operand := buffer.format.operand:
-        table = encode_array(np.arange(len(operand.codes))[None])
-        return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
-    return {"by": "sums", "factor": 0, "of_zero": 0}
+        table = np.arange(len(operand.codes))[None]
+        return ClaimedTable(table=table, first=operand.offset, apart=operand.scale, width=1)
+    return ClaimedIdentity()
 
 
 def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
@@ -169,10 +169,10 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
     chain.start("sum", root.edge)
     try:
         add_nodes(chain, nodes)
-        claims = [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}]
+        claim = replace(_kept(buffer), result=chain.integers(buffer.edge.name))
     except Unsupported as why:
-        return msgspec.structs.replace(record, unclaimed=str(why))
-    return msgspec.structs.replace(record, claims=claims, constants=chain.constants, chain=chain.ops, sums=ELEMENTS)
+        return replace(record, unclaimed=str(why))
+    return replace(record, claims=[claim], constants=chain.constants, chain=chain.ops, sums=ELEMENTS)
 
 
 def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
@@ -23,6 +24,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import as_bytes, marked
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.layers.epilogues.claimed import Claim, ClaimedConversion, ClaimedResult, ClaimedThresholds
 from bitsynth.layers.glue import DepthToSpace, Lookup, MaxPool2d, PairLookup, Resize, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import LayerPlan
@@ -35,7 +37,6 @@ from bitsynth.network.certificate.recipe import rebuild, recipe
 from bitsynth.network.certificate.records import (
     BufferRecord,
     CertificateRecord,
-    Claim,
     ConstantRecord,
     EdgeRecord,
     GlueSource,
@@ -115,10 +116,10 @@ def _same_text(one: PlainStep, other: PlainStep) -> bool:
 def _step_function(claim: Claim, written: Buffer) -> StepFunction:
     """Return the step function of which a claim has the thresholds, from the caller's floats to codes."""
     operand, kind = written.format.operand, written.edge.integers
-    checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
-    assert operand is not None
+    if operand is None or not isinstance(claim, ClaimedThresholds):
+        raise AssertionError("codes of floats are by thresholds")
     first, per_level = (kind.least - operand.offset) // operand.scale, max(1, kind.step // operand.scale)
-    values, rising = checker.array(claim["values"]), checker.array(claim["rising"]).ravel() != 0
+    values, rising = claim.values, claim.rising.ravel() != 0
     thresholds = (values + rising[:, None])[:, first::per_level]
     low, high = (np.full(len(values), end) for end in checker.PLACES)
     none = np.zeros((*thresholds.shape, 2), np.int64)
@@ -259,7 +260,8 @@ def _step(
         for array in step.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
         return step
-    checker.require("conversion" not in [c["by"] for c in record.claims], "a conversion has other text")
+    claims_conversion = any(isinstance(claim, ClaimedConversion) for claim in record.claims)
+    checker.require(not claims_conversion, "a conversion has other text")
     if own.constants is UNSET or own.scratch_bytes is UNSET or own.headers is UNSET:
         raise SpecError("plain C lacks its constants, scratch memory or headers")
     arrays = tuple(constants.taken(each) for each in own.constants)
@@ -293,17 +295,25 @@ def _require_claimed(what: str, step: NetworkStep, record: StepRecord, buffers: 
     names = [kernel.name for kernel in records_of(step)]
     checker.require(names == record.kernels, f"{what} has other kernels than it says")
     given, written = ([buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    formulas = [{k: x for k, x in claim.items() if k != "is"} for claim in record.claims]
+    formulas = [_formula_json(claim) for claim in record.claims]
     if isinstance(step, LayerStep):
         _require_layer(what, step, given, written)
         if formulas:
-            checker.require(formulas == layer_formulas(step.layer), f"{what} computes another formula than it claims")
+            checker.require(
+                formulas == [_formula_json(claim) for claim in layer_formulas(step.layer)],
+                f"{what} computes another formula than it claims",
+            )
             sums = {} if record.sums is UNSET else record.sums
             checker.require({**sums, **to_dict(layer_facts(step))} == sums, f"{what} has other sums than it claims")
     elif isinstance(step, GlueStep):
         _require_glue(what, step, given, written)
         if formulas:
             _require_table(what, step, given[0], formulas, {} if record.sums is UNSET else record.sums)
+
+
+def _formula_json(claim: ClaimedResult) -> JsonValue:
+    """Return the formula of a claim as JSON, without the value of the chain that it is."""
+    return to_dict(msgspec.structs.replace(claim, result=UNSET))
 
 
 def _require_layer(what: str, step: LayerStep, given: list[Buffer], written: list[Buffer]) -> None:
@@ -349,14 +359,14 @@ def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[
     _require_elements(what, [*given, *written], [*(batch * height * width * x.elements for x in glue.inputs), after])
 
 
-def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[Claim], sums: JsonValue) -> None:
+def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: JsonValue) -> None:
     """Raise AssertionError unless the claim of glue is its table, or that of glue that moves elements alone."""
     glue = step.glue
     if not isinstance(glue, Lookup | PairLookup | SumLookup):
         checker.require(isinstance(glue, _MOVES), f"{what} does more than it claims: it moves elements")
         return
     reads = record_of(sums, WindowSums).reads if isinstance(glue, SumLookup) else operand_of(given)
-    checker.require(formulas == [table_formula(glue, reads)], f"{what} has another table")
+    checker.require(formulas == [_formula_json(table_formula(glue, reads))], f"{what} has another table")
     if isinstance(glue, SumLookup):
         window = {**glue.geometry.window(), "image": list(step.image)}
         checker.require(sums.get("geometry") == window, f"{what} has another window than it claims")

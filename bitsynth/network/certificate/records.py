@@ -6,36 +6,23 @@ that are unset are left out. A record has no fields other than these.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, UnsetType
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.quantizer_claims import QuantizerClaims
+from bitsynth.layers.epilogues.claimed import Claim, ClaimedResult
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import EncodedArray, EncodedNumbers, encode_array
 from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.spec.layout import Layout
 
 RecordT = TypeVar("RecordT")
 JsonValue = Any
-"""JSON of many forms: a recipe (`recipe.py`), or the numbers of a formula."""
-Claim = dict[str, JsonValue]
-"""A formula of C: its kind, `by`, its numbers, and the value of the chain that it `is`."""
-
-
-class EncodedArray(TypedDict, total=False):
-    """An array of integers or floats (`arrays.py`): of a type, or of codes of some bits from `low` on."""
-
-    type: str
-    bits: int
-    low: int
-    step: int
-    shape: list[int]
-    data: str
-
-
-EncodedNumbers = int | EncodedArray
-"""A whole number, or an array."""
+"""JSON of many forms, as a recipe (`recipe.py`)."""
 
 
 class CertificatePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -246,15 +233,21 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def to_dict(record: CertificatePart) -> dict[str, JsonValue]:
+def to_dict(record: CertificatePart | ClaimedResult) -> dict[str, JsonValue]:
     """Return a record as the dictionary that its JSON is."""
-    fields: dict[str, JsonValue] = msgspec.to_builtins(record)
+    fields: dict[str, JsonValue] = msgspec.to_builtins(record, enc_hook=_encode)
     return fields
+
+
+def _encode(numbers: object) -> EncodedNumbers:
+    """Return the array of a claim as JSON; an array without axes is a number."""
+    assert isinstance(numbers, np.ndarray)
+    return encode_array(numbers) if numbers.ndim else int(numbers)
 
 
 def record_of(fields: JsonValue, kind: type[RecordT]) -> RecordT:
     """Return the record that JSON is; SpecError for another kind of record, or for more fields than it has."""
     try:
-        return msgspec.convert(fields, kind)
+        return msgspec.convert(fields, kind, dec_hook=lambda _, numbers: np.asarray(checker.array(numbers)))
     except msgspec.ValidationError as error:
         raise SpecError(f"{error}: this is no {kind.__name__} of a certificate") from None

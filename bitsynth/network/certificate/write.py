@@ -15,6 +15,7 @@ from bitsynth import __version__
 from bitsynth.files import MARK, as_bytes, marked
 from bitsynth.graph.ir import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
+from bitsynth.layers.epilogues.claimed import ClaimedConversion
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
@@ -167,7 +168,7 @@ def undecided_less(
     That is so where numbers are so near to a tie that it cannot tell their code, where ranges of results differ along
     other axes than channels, and where arrays have a form that it does not take.
     """
-    if not step.claims or step.claims[0]["by"] == "conversion":
+    if not step.claims or isinstance(step.claims[0], ClaimedConversion):
         return step
     assert isinstance(step.chain, list)
     names = [*step.inputs, *step.outputs]

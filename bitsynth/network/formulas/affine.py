@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from bitsynth.errors import SpecError
@@ -28,8 +29,8 @@ from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
 from bitsynth.isa.doubles import ONE, ZERO, bits_of
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.base import ClaimedFormula
-from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds, gate_formula
+from bitsynth.layers.epilogues.claimed import ClaimedGate, ClaimedRescale
+from bitsynth.layers.epilogues.floats import GateLine, apply_gate, claim_rescale, gate_bounds
 from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
 from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
@@ -114,12 +115,10 @@ class AffineFormula:
             value = f"dmul({value}, dmin(dmax(dadd(dmul({value}, {factor}), {summand}), {ZERO}), {ONE}))"
         return value
 
-    def formula(self) -> ClaimedFormula:
+    def formula(self) -> ClaimedRescale | ClaimedGate:
         """Return the formula as a certificate claims it."""
-        ratio = np.zeros(1, np.int64) if self.ratio is None else self.ratio
-        numbers = {"scale": self.factor, "bias": self.summand, "factor": ratio}
-        codes = {"zero": self.zero, "low": self.limits[0], "high": self.limits[1], "of_zero": 0}
-        return {**gate_formula(self.gate, np.float64), **codes, **{name: x[:, None] for name, x in numbers.items()}}
+        claim = claim_rescale(self.factor, self.summand, self.zero, self.limits, self.gate)
+        return claim if self.ratio is None else msgspec.structs.replace(claim, factor=self.ratio[:, None])
 
     def of(self, channels: int) -> AffineFormula:
         """Return the formula with a factor and a summand for each of `channels` channels."""

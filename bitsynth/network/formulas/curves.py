@@ -22,7 +22,7 @@ from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Reals, Tensor
 from bitsynth.isa.doubles import ZERO, bits_of
-from bitsynth.layers.epilogues.base import ClaimedFormula
+from bitsynth.layers.epilogues.claimed import ClaimedCurve
 from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
@@ -156,10 +156,10 @@ class Curve:
         cell = f"int_of({place})"
         return f"lookup(t, ({cell} << 1) + zext(~bit(dlt({place}, lookup(w, {cell}))), 32))"
 
-    def formula(self) -> ClaimedFormula:
+    def formula(self) -> ClaimedCurve:
         """Return the formula as a certificate claims it."""
-        numbers = {"scale": self.factor[:, None], "bias": self.summand[:, None], "turns": self.breakpoints}
-        return {"by": "curve", "of_zero": 0, **numbers, "table": self.table, "factor": np.zeros((1, 1), np.int64)}
+        scale, bias = self.factor[:, None], self.summand[:, None]
+        return ClaimedCurve(scale=scale, bias=bias, breakpoints=self.breakpoints, table=self.table)
 
     def of(self, channels: int) -> Curve:
         """Return the curve with a factor and a summand for each of `channels` channels."""
