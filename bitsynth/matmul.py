@@ -183,6 +183,17 @@ class MatmulKernel:
         """The C texts by file name: header, source, the question for the processor's features, self-test."""
         return self.c.files_by(synth_command(self.spec, self.proved_entry.options))
 
+    @property
+    def audit_files(self) -> Mapping[str, str]:
+        """The second checker and the record that it reads, by file name; none for a kind that it does not cover.
+
+        Refuted if it does not accept the kernel.
+        """
+        from bitsynth.isa.step import to_builtins
+        from bitsynth.proof.recheck import audit_files
+
+        return audit_files(self.name, to_builtins(self.entry), self.spec)
+
     @cached_property
     def runner(self) -> Runner:
         """The compiled kernel, native if the host can run it, else emulated.

@@ -1,8 +1,9 @@
-"""Check a stored matmul kernel, independently: `python NAME_check.py NAME.json FOLDER`. It needs numpy alone.
+"""Check a stored matmul kernel, independently: `python NAME_check.py [NAME.kernel.json]`. It needs numpy alone.
 
-NAME.json is a kernel file, FOLDER the folder with the declarations of its instruction set (`isa_specs/avx2`). Exit code
-0: the theorem holds. 1: the kernel is wrong, or cannot be shown right. 2: a file cannot be read. 3: the kernel is of a
-kind that this file does not cover.
+NAME.kernel.json lies next to emitted C: the kernel's file, with the declarations of its instructions, and with the
+encodings of its operands. For a kernel file of the store (`kernels_cache/`) a second argument names the folder that
+declares its instruction set (`isa_specs/avx2`). Exit code 0: the theorem holds. 1: the kernel is wrong, or cannot be
+shown right. 2: a file cannot be read. 3: the kernel is of a kind that this file does not cover.
 
 The theorem. A kernel file describes programs of vector instructions. Let them run as the file says, on rows and columns
 of codes that are packed as it says, for any number of steps over K. Then each int32 of the tile, which starts at the
@@ -36,7 +37,7 @@ constant are exact modulo 2**width. Everything else (widening, comparing, bits o
 refused unless the range shows that the lane holds it, or all of it depends on one position, where tables are computed
 entry by entry. So every operation here is exact, and the result follows from the declared meanings of instructions.
 
-What is assumed: that instructions do what the folder declares, that the C text is the stored program, and numpy.
+What is assumed: that instructions do what their declarations say, that the C text is the stored program, and numpy.
 """
 
 import ast
@@ -44,7 +45,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as every_choice
@@ -594,9 +595,16 @@ def declared(folder: Path) -> dict[str, Instruction]:
     settings = tomllib.loads((folder / "isa.toml").read_text())["isa"]
     forms = dict(declared(folder.parent / settings["extends"])) if "extends" in settings else {}
     for path in sorted(folder.glob("*.toml")):
-        for name, table in tomllib.loads(path.read_text()).get("instr", {}).items():
-            rows = [dict(zip(table["forms"], row, strict=True)) for row in zip(*table["forms"].values(), strict=True)]
-            forms |= {f"{name}.{next(iter(row.values()))}": _form(table, row) for row in rows}
+        forms |= forms_of(tomllib.loads(path.read_text()).get("instr", {}).items())
+    return forms
+
+
+def forms_of(tables: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Instruction]:
+    """Return the forms that tables declare, each with the name of its instruction; a later one replaces an earlier."""
+    forms: dict[str, Instruction] = {}
+    for name, table in tables:
+        rows = [dict(zip(table["forms"], row, strict=True)) for row in zip(*table["forms"].values(), strict=True)]
+        forms |= {f"{name}.{next(iter(row.values()))}": _form(table, row) for row in rows}
     return forms
 
 
@@ -1296,7 +1304,7 @@ def not_covered(kernel: dict[str, Any]) -> str:
     return "the last row has a program of its own" if kernel.get("beside") else ""
 
 
-def read_kernel(record: dict[str, Any], folder: Path) -> CheckedKernel:
+def read_kernel(record: dict[str, Any], folder: Path | None) -> CheckedKernel:
     """Return what is checked of a kernel file; NotCovered if this file does not know its kind."""
     fields = record["kernel"]
     if why := not_covered(fields):
@@ -1306,22 +1314,23 @@ def read_kernel(record: dict[str, Any], folder: Path) -> CheckedKernel:
     require(name is not None, "the name does not say what is multiplied")
     assert name is not None
     same_kernel = (int(name[1]), int(name[2]), name[4]) == (fields["act_bits"], fields["w_bits"], fields["isa"])
-    require(same_kernel and folder.name == fields["isa"], "the name, the kernel and the instruction set differ")
-    instructions = declared(folder)
+    same_set = folder is None or folder.name == fields["isa"]
+    require(same_kernel and same_set, "the name, the kernel and the instruction set differ")
+    instructions = declared(folder) if folder else forms_of(record["instructions"])
     word = kind_of(fields["memory"]["load"].rpartition(".")[2])
     return CheckedKernel(fields, name[3] == "s", instructions, word.bits * word.lanes)
 
 
-def check(record: dict[str, Any], folder: Path) -> list[str]:
+def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
     """Return the claims that hold of a kernel file, in order; Wrong if one does not, NotCovered for other kinds.
 
     Args:
         record: The kernel file, as JSON gives it.
-        folder: The folder that declares its instruction set.
+        folder: The folder that declares its instruction set; None if the record has the declarations.
     """
     try:
         kernel = read_kernel(record, folder)
-        return [
+        claims = [
             check_layout(kernel),
             check_moves(kernel),
             check_tables(kernel),
@@ -1329,6 +1338,11 @@ def check(record: dict[str, Any], folder: Path) -> list[str]:
             check_padding(kernel),
             check_bound(kernel, record["certificate"]["k_max"]),
         ]
+        if "encodings" in record:
+            given = record["encodings"]
+            act, wgt = EncodedCodes(**given["act"]), EncodedCodes(**given["wgt"])
+            claims.append(check_encoding(act, wgt, kernel.signed, given["correction"]))
+        return claims
     except tomllib.TOMLDecodeError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -1336,11 +1350,12 @@ def check(record: dict[str, Any], folder: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check a kernel file against the folder of its instruction set, and say what holds; an exit code."""
+    """Check a kernel file, by default that of this script's kernel, and say what holds; an exit code."""
+    own = Path(__file__)
+    path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".kernel.json"))
     try:
-        path, folder = map(Path, arguments)
         record = json.loads(path.read_bytes())
-        claims = check(record, folder)
+        claims = check(record, Path(arguments[1]) if len(arguments) > 1 else None)
     except NotCovered as why:
         sys.stderr.write(f"{why}\n")
         return 3

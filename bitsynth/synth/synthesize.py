@@ -11,9 +11,11 @@ from typing import Protocol, TypeVar
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import to_builtins
 from bitsynth.kernel.program import Kernel
 from bitsynth.progress import Progress, silent
 from bitsynth.proof.proved import Proved
+from bitsynth.proof.recheck import recheck
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.quickest import scoreboard
 from bitsynth.schedule.tiles import k_in_lanes, n_in_lanes
@@ -77,7 +79,7 @@ def synthesize(
     """Return the cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
 
     `rlimit` is the solver's budget in resource units; `progress` hears what is done. NoKernel if the sketches are
-    empty, Undecided if the budget is spent.
+    empty, Undecided if the budget is spent, Refuted if the second checker does not accept the kernel.
     """
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
@@ -90,6 +92,7 @@ def synthesize(
     lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
     proved_entry = ProvedEntry(proved, options, best.claims, best.bound, others)
+    recheck(proved_entry.entry.name, to_builtins(proved_entry.entry), spec)
     return Synthesis(proved_entry, (*(s for c in results for s in c.stages), proof))
 
 

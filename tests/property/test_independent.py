@@ -23,8 +23,10 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
 from bitsynth.isa.step import to_builtins
 from bitsynth.kernel.names import KernelName
+from bitsynth.matmul import MatmulKernel, cached_kernel
 from bitsynth.proof import checker, counterexample, independent
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
+from bitsynth.spec.options import KernelOptions
 from bitsynth.store.matmul import MATMUL
 
 SHIPPED = [
@@ -350,3 +352,85 @@ def test_a_disagreement_of_the_checkers_is_an_error_of_its_own(monkeypatch):
     monkeypatch.setattr(independent, "check", refuse)
     with pytest.raises(Refuted, match=r"the two checkers disagree on bs_mm_a2u_w1b.*column 0 is off"):
         artifact.check()
+
+
+def write_audit(folder, isa="neon", act="unsigned", wgt="bipolar", bits=(2, 1)):
+    """Write the second checker of a stored kernel and its record into a folder; return the record's path."""
+    spec = MatmulSpec(isa, MatmulOperand(bits[0], Encoding(act)), MatmulOperand(bits[1], Encoding(wgt)))
+    found = cached_kernel(spec, KernelOptions())
+    for file, text in found.audit_files.items():
+        (folder / file).write_text(text)
+    return folder / f"{found.name}.kernel.json"
+
+
+def run_audit(path):
+    command = [sys.executable, "-I", str(path.with_name(path.name.replace(".kernel.json", "_check.py")))]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+AUDITED = {
+    "a lookup": ("neon", "unsigned", "bipolar", (2, 1)),
+    "encodings": ("avx2", "signed", "ternary", (2, 2)),
+    "a set that extends another": ("neon_dotprod", "unsigned", "bipolar", (3, 3)),
+}
+
+
+@pytest.mark.parametrize("case", quick(["encodings"], of=list(AUDITED)))
+def test_the_checker_next_to_emitted_c_runs_by_itself(case, tmp_path):
+    path = write_audit(tmp_path, *AUDITED[case])
+    accepted = run_audit(path)
+    assert accepted.returncode == 0, accepted.stderr
+    assert "encoding: the correction to" in accepted.stdout
+
+
+def test_the_checker_next_to_emitted_c_refuses_what_is_wrong(tmp_path):
+    """Another program, another correction, and an instruction that means something else."""
+    path = write_audit(tmp_path)
+    stored = json.loads(path.read_bytes())
+    edits = [
+        lambda x: x["kernel"]["row_terms"].__setitem__(1, 0),
+        lambda x: x["encodings"]["correction"].update(factor=2),
+        lambda x: next(t for form, t in x["instructions"] if form == "add").update(lane="a[i] - b[i]"),
+        lambda x: x.update(instructions=[]),
+    ]
+    for edit in edits:
+        record = json.loads(json.dumps(stored))
+        edit(record)
+        with pytest.raises(independent.Wrong):
+            independent.check(record)
+    path.write_text(json.dumps(record))
+    refused = run_audit(path)
+    assert (refused.returncode, refused.stderr[:6]) == (1, "wrong:"), refused.stderr
+
+
+def test_no_checker_is_written_for_a_kernel_that_it_does_not_cover():
+    path = next(p for p in SHIPPED if independent.not_covered(json.loads(p.read_bytes())["kernel"]))
+    found = MATMUL.load(path)
+    assert MatmulKernel(found, KernelName.parse(path.stem).spec).audit_files == {}
+
+
+@pytest.fixture
+def disagreement(monkeypatch):
+    """The second checker refuses every kernel."""
+
+    def refuse(*_):
+        raise independent.Wrong("column 0 is off")
+
+    monkeypatch.setattr(independent, "check", refuse)
+
+
+@pytest.mark.usefixtures("disagreement")
+def test_nothing_is_written_if_the_checkers_disagree(tmp_path, ended):
+    folder = tmp_path / "out"
+    said = ended(1, "synth", "--isa", "neon", "--act-bits", "2", "--w-bits", "1", "-o", str(folder))[1]
+    assert "the two checkers disagree on bs_mm_a2u_w1b" in said
+    assert not folder.exists() or not [*folder.iterdir()]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("disagreement")
+def test_no_kernel_is_solved_if_the_checkers_disagree():
+    from bitsynth.synth import synthesize
+
+    with pytest.raises(Refuted, match="the two checkers disagree"):
+        synthesize.synthesize(MatmulSpec.plain("neon", 2, 1), KernelOptions("multiply"))

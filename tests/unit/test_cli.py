@@ -173,10 +173,11 @@ def test_synth_json(run, tmp_path):
     assert facts["cached"]
     assert facts["proved"]
     kernel = bitsynth.get_kernel("neon", 1, 1)
-    assert {os.path.basename(f) for f in facts["files"]} == set(kernel.files)
+    texts = {**kernel.files, **kernel.audit_files}
+    assert {os.path.basename(f) for f in facts["files"]} == {*texts}
     for path in facts["files"]:
         with open(path, encoding="utf-8") as file:
-            assert file.read() == kernel.files[os.path.basename(path)]
+            assert file.read() == texts[os.path.basename(path)]
 
 
 @pytest.mark.parametrize(("act", "wgt"), [("signed", "ternary"), ("ternary", "unsigned"), ("bipolar", "signed")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import RenderableType
@@ -23,19 +22,16 @@ from bitsynth.cli.artifacts.artifact import (
     steps_page,
 )
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
-from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step, to_builtins
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
 from bitsynth.kernel.inputs import Build, Planes
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel, Loop, Pass
-from bitsynth.paths import isa_folder
 from bitsynth.progress import Progress
-from bitsynth.proof import independent
 from bitsynth.proof.proved import Proved
+from bitsynth.proof.recheck import recheck
 from bitsynth.schedule.cost import AMORTISED_K
-from bitsynth.spec.matmul import Encoding, affine
 from bitsynth.spec.options import scope
 from bitsynth.store.entry import Entry, ProvedEntry
 from bitsynth.store.matmul import MATMUL
@@ -100,19 +96,9 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
 
     def _check_again(self) -> tuple[str, str, str]:
         """Return what the second checker says of the kernel; Refuted if it disagrees with the proof."""
-        record, spec = to_builtins(self.proved.entry), self._parsed.spec
-        act, wgt = (independent.EncodedCodes(x.bits, str(x.encoding), x.zero) for x in (spec.act, spec.wgt))
-        signed = spec.core.wgt.encoding is Encoding.SIGNED
-        try:
-            claims = independent.check(record, isa_folder(spec.isa))
-            claims.append(independent.check_encoding(act, wgt, signed, asdict(affine(spec))))
-        except independent.NotCovered as why:
-            return "recheck", "no claims", str(why)
-        except independent.Wrong as why:
-            raise Refuted(
-                f"the two checkers disagree on {self.name}: proof/checker.py accepts it, but proof/independent.py, "
-                f"which shares no code with it, does not: {why}"
-            ) from None
+        claims, why_not = recheck(self.name, to_builtins(self.proved.entry), self._parsed.spec)
+        if why_not:
+            return "recheck", "no claims", why_not
         return "recheck", output.count(len(claims), "claim"), "checked by the second checker"
 
     @property

@@ -86,11 +86,12 @@ def synth(
         require_writable(folder, ADVICE if to is None else "choose another folder with -o")
         answer = _solve(spec, options, rlimit)
     kernel = MatmulKernel(answer.proved_entry, spec).on(cpu)
-    files = write_texts(folder, kernel.files, ours=to is None)
+    audit = {} if to is None else kernel.audit_files  # the cache has the kernel's own file
+    files = write_texts(folder, {**kernel.files, **audit}, ours=to is None)
     if as_json:
         output.write_json(_facts(answer, spec, files))
         return
-    wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c"
+    wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c{', _check.py, .kernel.json' if audit else ''}"
     cached = "was cached" if answer.cached else "cached"
     print_lines(*answer.lines, kernel_line(kernel.entry, spec), ReportLine("wrote", (wrote, cached), free=True))
 

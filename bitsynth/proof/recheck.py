@@ -1,0 +1,83 @@
+"""Runs the second checker (`independent.py`) on a kernel, and writes it out with everything that it reads.
+
+The record that lies next to emitted C is the kernel's file with two more fields: `instructions`, the declarations of
+its instructions, and `encodings`, those of the operands and the correction to them. So the checker needs no folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bitsynth.errors import Refuted
+from bitsynth.files import MARK, marked
+from bitsynth.paths import isa_folder
+from bitsynth.proof import independent
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
+
+RECORD_END = ".kernel.json"
+"""The end of the record's file name, after the name of the kernel."""
+_READ_KEYS = ("forms", "in", "imm", "out", "lane", "store")
+"""The fields of a declaration that the second checker reads."""
+
+
+def recheck(name: str, fields: Mapping[str, Any], spec: MatmulSpec) -> tuple[list[str], str]:
+    """Return the claims of the second checker of a kernel, or no claims and why it does not cover the kernel.
+
+    Args:
+        name: The kernel's name.
+        fields: The kernel's file, as JSON.
+        spec: The encodings under which the kernel is called.
+
+    Raises:
+        Refuted: The second checker does not accept what the first one accepted.
+    """
+    try:
+        return independent.check(audit_record(fields, spec)), ""
+    except independent.NotCovered as why:
+        return [], str(why)
+    except independent.Wrong as why:
+        raise Refuted(
+            f"the two checkers disagree on {name}: proof/checker.py accepts it, but proof/independent.py, "
+            f"which shares no code with it, does not: {why}"
+        ) from None
+
+
+def audit_record(fields: Mapping[str, Any], spec: MatmulSpec) -> dict[str, Any]:
+    """Return the file of a kernel with the declarations of its instructions, and with encodings."""
+    kernel = fields["kernel"]
+    used = set(re.findall(r"\b(\w+)\.\w", json.dumps(kernel)))
+    instructions = [[name, table] for name, table in _declarations(kernel["isa"]) if name in used]
+    encodings = {"act": _encoded(spec.act), "wgt": _encoded(spec.wgt), "correction": asdict(affine(spec))}
+    return {"about": MARK, **fields, "encodings": encodings, "instructions": instructions}
+
+
+def audit_files(name: str, fields: Mapping[str, Any], spec: MatmulSpec) -> dict[str, str]:
+    """Return the second checker and its record by file name; none for a kernel that it does not cover.
+
+    Refuted if it does not accept the kernel.
+    """
+    if recheck(name, fields, spec)[1]:
+        return {}
+    script = marked({f"{name}_check.py": Path(independent.__file__).read_text("utf-8")})
+    return {**script, f"{name}{RECORD_END}": json.dumps(audit_record(fields, spec), indent=1) + "\n"}
+
+
+def _encoded(operand: MatmulOperand) -> dict[str, Any]:
+    return {"bits": operand.bits, "encoding": str(operand.encoding), "zero": operand.zero}
+
+
+def _declarations(isa: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the declaration of each instruction, those of a set that this one extends first."""
+    folder = isa_folder(isa)
+    base = tomllib.loads((folder / "isa.toml").read_text())["isa"].get("extends")
+    if base:
+        yield from _declarations(base)
+    for path in sorted(folder.glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text()).get("instr", {}).items():
+            yield name, {key: table[key] for key in _READ_KEYS if key in table}
