@@ -18,6 +18,7 @@ from bitsynth.quantization.grids import (
     SIGNIFICANT_BITS,
     QuantizerGrid,
     RangeRule,
+    WeightCodes,
     activation_grid,
     shorten,
     weight_grid,
@@ -30,6 +31,8 @@ _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
 _ROWS = 16_384
 """The most input rows, over all samples, from which a product's second moments are computed."""
+_SAMPLES_TOGETHER = 8
+"""Samples whose rows are multiplied at once: one product of many rows takes less time than many of few."""
 _MAX_NUMBER = 1e15
 """The greatest number of an edge: sums of squares of many such fit float32."""
 _MAX_DEPTH = 4608
@@ -91,7 +94,7 @@ class Calibration:
     float_rows: dict[str, FloatRows] = field(default_factory=dict)
     """Rows of the results of products that reconstructions keep, as they are the same for all widths."""
     _grids: dict[tuple[str, int], QuantizerGrid] = field(default_factory=dict)
-    _weights: dict[tuple[str, int], tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
+    _weights: dict[tuple[str, WeightCodes], tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
 
     def collect(self, progress: Progress) -> None:
         """Run the float network on all samples."""
@@ -106,6 +109,7 @@ class Calibration:
         share = max(1, _KEPT_NUMBERS // len(self.samples))
         row_share = max(8, _ROWS // len(self.samples))
         self.moments = {p.name: np.zeros((_depth(p, network),) * 2) for p in products}
+        held: dict[str, list[NDArray[np.float32]]] = {p.name: [] for p in products}
         for k, sample in enumerate(self.samples):
             progress("calibrating", k, len(self.samples))
             values = {**sample, **run(sample)}
@@ -126,7 +130,11 @@ class Calibration:
             for product in products:
                 rows = _rows(product, network, np.asarray(values[product.edge], np.float32))
                 some = rows[rng.integers(0, len(rows), row_share)] if len(rows) > row_share else rows
-                self.moments[product.name] += some.T @ some
+                held[product.name].append(some)
+                if k % _SAMPLES_TOGETHER == _SAMPLES_TOGETHER - 1 or k == len(self.samples) - 1:
+                    together = np.concatenate(held[product.name])
+                    self.moments[product.name] += together.T @ together
+                    held[product.name].clear()
         self.numbers = {edge: np.concatenate([*parts, np.array(ends[edge])]) for edge, parts in kept.items()}
 
     def grid(self, edge: str, bits: int) -> QuantizerGrid:
@@ -154,15 +162,15 @@ class Calibration:
 
         return shorten_for_target
 
-    def weights(self, product: WeightedProduct, bits: int) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+    def weights(
+        self, product: WeightedProduct, bits: int, *, bipolar: bool = False
+    ) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
-        if (product.name, bits) not in self._weights:
-            weights = self.network.constants[product.weights]
-            moments = self.moments.get(product.name)
-            self._weights[product.name, bits] = self.round_weights(
-                product, bits, self.as_rows(product, weights), moments
-            )
-        return self._weights[product.name, bits]
+        key = product.name, WeightCodes(bits, bipolar)
+        if key not in self._weights:
+            rows = self.as_rows(product, self.network.constants[product.weights])
+            self._weights[key] = self.round_weights(product, key[1], rows, self.moments.get(product.name))
+        return self._weights[key]
 
     def as_rows(self, product: WeightedProduct, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return a product's weights as (channels, depth)."""
@@ -170,7 +178,7 @@ class Calibration:
         return rows.reshape(len(rows), -1)
 
     def round_weights(
-        self, product: WeightedProduct, bits: int, rows: NDArray[Any], moments: NDArray[np.float64] | None
+        self, product: WeightedProduct, codes: WeightCodes, rows: NDArray[Any], moments: NDArray[np.float64] | None
     ) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return a grid for weights of a product (channels, depth), and the weights rounded to it, in the file's shape.
 
@@ -180,7 +188,7 @@ class Calibration:
         moved = (shape[axis], *(size for k, size in enumerate(shape) if k != axis))
         weights = np.moveaxis(rows.reshape(moved), 0, axis).astype(np.float32)
         shorten = self.shortening(product)
-        grid = weight_grid(weights, bits, axis, shorten)
+        grid = weight_grid(weights, codes.bits, axis, shorten, bipolar=codes.bipolar)
         if moments is None:
             return grid, np.ascontiguousarray(grid.quantized(weights))
         grid, rounded = learn_rounding(rows, grid, moments, shorten)

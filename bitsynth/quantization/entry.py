@@ -30,6 +30,7 @@ from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
 from bitsynth.quantization.grids import RangeRule, range_rule
 from bitsynth.quantization.integer_program import require_scipy
+from bitsynth.quantization.layer_costs import find_layers, layer_cost, network_cost
 from bitsynth.quantization.quantized_model import FILE_FORMATS, FileFormat, write_model
 from bitsynth.quantization.report import (
     FineTuningReport,
@@ -40,7 +41,7 @@ from bitsynth.quantization.report import (
     pareto_front,
     trial_points,
 )
-from bitsynth.quantization.search import ImpossibleGoal, Search, find_steps, lossy_edges
+from bitsynth.quantization.search import ImpossibleGoal, Search, lossy_edges
 from bitsynth.quantization.search_state import Trial, restored, state_path
 from bitsynth.quantization.torch_network import TorchNetwork, require_torch
 from bitsynth.spec.matmul import MAX_BITS
@@ -361,7 +362,7 @@ def _report(
             stacklevel=3,
         )
     errors, no_bound = _errors(calibration, quantized, outputs, judged, search.progress)
-    steps = find_steps(network.products, net.graph, report)
+    costs = {name: layer_cost(step, target) for name, step in find_layers(network.products, net.program).items()}
     return QuantizationReport(
         isa=target.isa,
         cpu=target.cpu,
@@ -375,13 +376,13 @@ def _report(
         most_cycles=goal.cycles,
         most_bytes=goal.bytes,
         float_accuracy=search.float_accuracy(judged),
-        layers=layer_choices(search, best.widths, steps),
-        cycles=sum(step.cycles for step in report.steps),
+        layers=layer_choices(search, best.widths, costs),
+        cycles=int(network_cost(net.program, report.weight_bytes, target).cycles),
         weight_bytes=report.weight_bytes,
         float_bytes=sum(network.constants[p.weights].nbytes for p in network.products),
         trials=points,
         front_by=by,
-        in_kernels=len(steps),
+        in_kernels=len(costs),
         errors=errors,
         no_error_bound=no_bound,
         finetuned=finetuned,

@@ -33,7 +33,7 @@ from bitsynth.quantization.calibration import MOST_BITS_OF_LONG_SCALES, Calibrat
 from bitsynth.quantization.float_model import WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid, shorten
 from bitsynth.quantization.quantized_model import Corrections, Widths, bias_of, write_model
-from bitsynth.quantization.torch_network import TorchNetwork, TorchTensor, require_torch
+from bitsynth.quantization.torch_network import TorchNetwork, TorchTensor, odd_codes, require_torch
 
 _MIN_SAMPLES = 20
 """The fewest samples: a fifth of them is held back."""
@@ -152,7 +152,7 @@ class _Parameters:
         """The parameters, by kind and product or edge."""
         self._units: dict[str, TorchTensor] = {}
         for name, product in self._products.items():
-            grid, rounded = corrections.weights.get(name) or calibration.weights(product, widths.weights[name])
+            grid, rounded = corrections.weights.get(name) or self._rounded(product)
             self._units[name] = network.tensor(grid.scale)
             self._add("scale", name, np.log(grid.scale.astype(np.float64)))
             # Those of the float network, near the middle between two codes, would leave their codes at once.
@@ -163,6 +163,11 @@ class _Parameters:
         for edge, constant in self._edges.items():
             self._add("edge", edge, np.log(network.constants[constant].numpy().astype(np.float64)))
         self.keep_in_limits()
+
+    def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+        """Return the grid of a product's weights, and the weights on it, without corrections."""
+        codes = self._widths.codes(product.name)
+        return self._calibration.weights(product, codes.bits, bipolar=codes.bipolar)
 
     def _add(self, kind: str, name: str, value: NDArray[Any]) -> None:
         self.values[kind, name] = self._network.tensor(np.asarray(value, np.float32)).requires_grad_()
@@ -177,8 +182,8 @@ class _Parameters:
 
     def _limits(self, name: str) -> tuple[int, int]:
         """Return the least and the greatest code of a product's weights."""
-        bits = self._widths.weights[name]
-        return (-1, 1) if bits == 1 else QuantizerGrid(bits, np.ones((), np.float32), signed=True).limits
+        codes, one = self._widths.codes(name), np.ones((), np.float32)
+        return QuantizerGrid(codes.bits, one, signed=not codes.is_odd, bipolar=codes.is_odd).limits
 
     def keep_in_limits(self) -> None:
         """Move weights beyond the limits of codes back to these: beyond them they would have no gradient."""
@@ -205,7 +210,8 @@ class _Parameters:
         for name, product in self._products.items():
             quantizer = self._weights[name]
             scale = self._scale("scale", name, self._calibration.shortening(product))
-            constants[quantizer.input[0]] = self.values["weights", name] * self._units[name]
+            weights = self.values["weights", name] * self._units[name]
+            constants[quantizer.input[0]] = odd_codes(weights, scale) if name in self._widths.bipolar else weights
             constants[quantizer.input[1]] = scale
             if name in self._biases:
                 constants[self._biases[name]] = self._bias(product, scale, constants)
@@ -232,7 +238,7 @@ class _Parameters:
         constants = {name: tensor.detach().numpy() for name, tensor in self.constants().items()}
         calibration, bias, weights = self._calibration, dict(before.bias), dict(before.weights)
         for name, product in self._products.items():
-            grid, _ = before.weights.get(name) or calibration.weights(product, self._widths.weights[name])
+            grid, _ = before.weights.get(name) or self._rounded(product)
             quantizer = self._weights[name]
             grid = replace(grid, scale=np.asarray(constants[quantizer.input[1]], np.float32).reshape(grid.scale.shape))
             weights[name] = grid, np.ascontiguousarray(grid.quantized(constants[quantizer.input[0]]))

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
+from bitsynth.spec.matmul import Encoding
 
 _NO_RANGE = 1e-30
 """A range below this is taken for 0: its scale would be no normal float32."""
@@ -72,6 +73,30 @@ def range_rule(text: str) -> RangeRule:
     return rules[text]
 
 
+class WeightCodes(NamedTuple):
+    """Codes that the weights of a product may have.
+
+    Args:
+        bits: Bits of a code.
+        bipolar: Whether codes are odd, as those of 1 bit are in any case; else they are as many below 0 as above.
+    """
+
+    bits: int
+    bipolar: bool = False
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether codes are odd."""
+        return self.bipolar or self.bits == 1
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding of the values, as kernels have it."""
+        if self.is_odd:
+            return Encoding.BIPOLAR
+        return Encoding.TERNARY if self.bits == 2 else Encoding.NARROW
+
+
 @dataclass(frozen=True)
 class QuantizerGrid:
     """The codes of a quantizer: x becomes clip(round(x / scale) + zero, low, high).
@@ -81,7 +106,7 @@ class QuantizerGrid:
         scale: One number, or one a channel, shaped to broadcast to the numbers.
         zero: The code of 0.
         signed: Whether codes have a sign.
-        bipolar: Whether codes are -1 and 1; `zero` and `signed` say nothing then.
+        bipolar: Whether codes are odd: -1 and 1 of 1 bit, -3, -1, 1 and 3 of 2. `zero` and `signed` say nothing then.
     """
 
     bits: int
@@ -93,17 +118,22 @@ class QuantizerGrid:
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest code. Codes with a sign are as many below 0 as above."""
+        if self.bipolar:
+            return 1 - (1 << self.bits), (1 << self.bits) - 1
         most = (1 << self.bits - self.signed) - 1
         return (-most if self.signed else 0), most
 
     def quantized(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """Return numbers on the grid, as float32."""
-        if self.bipolar:
-            return np.where(x >= 0, self.scale, -self.scale).astype(np.float32)
-        low, high = self.limits
-        codes = np.clip(np.rint(x / self.scale) + self.zero, low, high)
-        numbers: NDArray[np.float32] = ((codes - self.zero) * self.scale).astype(np.float32)
+        numbers: NDArray[np.float32] = (self.nearest(x / self.scale) * self.scale).astype(np.float32)
         return numbers
+
+    def nearest(self, steps: NDArray[Any]) -> NDArray[Any]:
+        """Return the codes, less the zero point, that are nearest to numbers in units of the scale."""
+        low, high = self.limits
+        if self.bipolar:
+            return np.asarray((2 * np.floor(steps / 2) + 1).clip(low, high))
+        return np.asarray(np.rint(steps).clip(low - self.zero, high - self.zero))
 
 
 def shorten(scale: Any, significant: Any = SIGNIFICANT_BITS) -> NDArray[np.float32]:
@@ -152,7 +182,12 @@ def activation_grid(
 
 
 def weight_grid(
-    weights: NDArray[np.float32], bits: int, axis: int, shorten: Callable[[NDArray[Any]], NDArray[np.float32]] = shorten
+    weights: NDArray[np.float32],
+    bits: int,
+    axis: int,
+    shorten: Callable[[NDArray[Any]], NDArray[np.float32]] = shorten,
+    *,
+    bipolar: bool = False,
 ) -> QuantizerGrid:
     """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error.
 
@@ -161,6 +196,7 @@ def weight_grid(
         bits: Bits of a code.
         axis: The axis of channels.
         shorten: Returns scales near these that the product may have.
+        bipolar: Whether codes are odd, as those of 1 bit are in any case; else they are as many below 0 as above.
     """
     others = tuple(k for k in range(weights.ndim) if k != axis)
     if bits == 1:
@@ -168,10 +204,10 @@ def weight_grid(
         return QuantizerGrid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
     most = np.abs(weights).max(others, keepdims=True)
     most = np.where(most > 0, most, 1).astype(np.float32)
-    highest = (1 << bits - 1) - 1
+    highest = (1 << bits) - 1 if bipolar else (1 << bits - 1) - 1
     scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
-        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=True)
+        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=not bipolar, bipolar=bipolar)
         off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
-    return QuantizerGrid(bits, scale.astype(np.float32), signed=True)
+    return QuantizerGrid(bits, scale.astype(np.float32), signed=not bipolar, bipolar=bipolar)

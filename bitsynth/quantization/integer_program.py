@@ -1,4 +1,4 @@
-"""Chooses bits of edges and products by an integer program, which HiGHS solves exactly.
+"""Chooses bits of edges and codes of products' weights by an integer program, which HiGHS solves exactly.
 
 It has a 0-1 variable for each choice of an edge or product, and one for each pair of choices of a product. Pairs have
 the costs, choices the losses; the pairs of a choice add up to it.
@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs_of
-from typing import Any
+from typing import Any, TypeAlias
 
 from bitsynth.errors import ToolError, Undecided
 from bitsynth.quantization.float_model import INSTALL, WeightedProduct
 from bitsynth.quantization.goal import Cost, SearchGoal
+from bitsynth.quantization.grids import WeightCodes
 
 _TIE = 1e-4
 """The weight of the cost that is not minimized; it breaks ties."""
@@ -24,27 +25,31 @@ _INFEASIBLE = 2
 """The status of scipy's `milp` for a program that no choice meets."""
 
 
+Choice: TypeAlias = int | WeightCodes
+"""The bits of an edge, or the codes of a product's weights."""
+
+
 @dataclass(frozen=True)
 class WidthTable:
-    """What every choice of bits costs and loses by estimate.
+    """What every choice costs and loses by estimate.
 
     Args:
-        choices: The bits to choose from, by edge and by product.
+        choices: The bits to choose from, by edge, and the codes of weights, by product.
         products: The products.
-        costs: The cost of a product at some bits of its activations and its weights.
-        losses: The loss of an edge or product at some bits.
+        costs: The cost of a product at some bits of its activations and codes of its weights.
+        losses: The loss of an edge or product at a choice.
         fixed_bits: The bits of activations of products whose edge has no choice.
     """
 
-    choices: Mapping[str, Sequence[int]]
+    choices: Mapping[str, Sequence[Choice]]
     products: Sequence[WeightedProduct]
-    costs: Mapping[tuple[str, int, int], Cost]
-    losses: Mapping[tuple[str, int], float]
+    costs: Mapping[tuple[str, Choice, Choice], Cost]
+    losses: Mapping[tuple[str, Choice], float]
     fixed_bits: int
 
 
-def cheapest_bits(table: WidthTable, goal: SearchGoal) -> dict[str, int] | None:
-    """Return the bits with which the sums of the table's costs and losses meet a goal; None if none do."""
+def cheapest_choices(table: WidthTable, goal: SearchGoal) -> dict[str, Choice] | None:
+    """Return the choices with which the sums of the table's costs and losses meet a goal; None if none do."""
     optimize, sparse = require_scipy()
     choices = [(name, bits) for name, widths in table.choices.items() for bits in widths]
     column = {choice: k for k, choice in enumerate(choices)}

@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import edge_names
 from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.float_model import FloatModel, WeightedProduct, names_read
-from bitsynth.quantization.grids import QuantizerGrid
+from bitsynth.quantization.grids import QuantizerGrid, WeightCodes
 from bitsynth.spec.matmul import MAX_BITS
 
 FileFormat = Literal["qonnx", "qcdq", "qdq"]
@@ -30,10 +30,16 @@ class Widths:
     Args:
         edges: Bits of activations, by edge.
         weights: Bits of weights, by product.
+        bipolar: The products whose weights of 2 bits or more are bipolar, that is odd.
     """
 
     edges: Mapping[str, int]
     weights: Mapping[str, int]
+    bipolar: frozenset[str] = frozenset()
+
+    def codes(self, product: str) -> WeightCodes:
+        """Return the codes of a product's weights."""
+        return WeightCodes(self.weights[product], product in self.bipolar)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ class _Writer:
     def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it."""
         corrected = self.corrections.weights.get(product.name)
-        return corrected or self.calibration.weights(product, self.widths.weights[product.name])
+        codes = self.widths.codes(product.name)
+        return corrected or self.calibration.weights(product, codes.bits, bipolar=codes.bipolar)
 
     def _fresh(self, name: str) -> str:
         """Return a name that no edge of the file has, and that was not given before."""
@@ -152,14 +159,14 @@ class _Writer:
         """Add a quantizer; return its result."""
         result = self._fresh(f"{edge}.quantized")
         scale = self._constant(f"{edge}.scale", np.asarray(grid.scale, np.float32))
-        if grid.bipolar:
+        if grid.bipolar and grid.bits == 1:
             self.nodes.append(helper.make_node("BipolarQuant", [edge, scale], [result], domain=DOMAIN))
         elif not self.runnable and self.file_format != "qonnx":
             self._integer_quantizer(edge, result, scale, grid)
         elif not self.runnable:
-            parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(grid.bits))]
+            parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(_written_bits(grid)))]
             names = [self._constant(name, np.float32(value)) for name, value in parameters]
-            signed = int(grid.signed)
+            signed = int(grid.signed or grid.bipolar)
             self.nodes.append(
                 helper.make_node(
                     *("Quant", [edge, scale, *names], [result]),
@@ -201,7 +208,7 @@ class _Writer:
 
     def _integer_weights(self, name: str, grid: QuantizerGrid, weights: NDArray[np.float32]) -> str:
         """Add weights as int8 codes, a Clip that shows their bits in QCDQ, and DequantizeLinear; return their edge."""
-        if grid.bipolar:
+        if grid.bipolar and grid.bits == 1:
             raise SpecError(
                 f"--format {self.file_format}: {name} has 1-bit weights of two values, which it cannot express; allow "
                 "2 bits or more (--w-bits), or write --format qonnx"
@@ -212,7 +219,7 @@ class _Writer:
         codes = self._constant(f"{name}.codes", np.rint(weights / grid.scale).astype(np.int8))
         scale = self._constant(f"{name}.scale", np.asarray(scales, np.float32))
         zero = self._constant(f"{name}.zero", np.zeros(scales.shape, np.int8))
-        if grid.bits < MAX_BITS and self.file_format == "qcdq":
+        if _written_bits(grid) < MAX_BITS and self.file_format == "qcdq":
             low, high = grid.limits
             ends = [self._constant(f"{name}.{end}", np.int8(n)) for end, n in (("low", low), ("high", high))]
             clipped = self._fresh(f"{name}.clipped")
@@ -259,6 +266,14 @@ class _Writer:
         unit = grid.scale.reshape(-1).astype(np.float64) * float(edge_scale)
         half = 0.5 * self.calibration.network.is_added(product.output)
         return np.asarray((np.rint(bias / unit - half) + half) * unit)
+
+
+def _written_bits(grid: QuantizerGrid) -> int:
+    """Return the bits of a quantizer in the file: odd codes lie among those of a bit more that are symmetric around 0.
+
+    Readers see that all of the constant weights are odd: -3, -1, 1 and 3 are codes of 2 bits.
+    """
+    return grid.bits + (grid.bipolar and grid.bits > 1)
 
 
 def write_model(

@@ -56,11 +56,11 @@ def reconstruct(calibration: Calibration, widths: Widths) -> Corrections:
         bias, weights = dict(corrections.bias), dict(corrections.weights)
         bias[product.name] = error.mean(0)
         if rows.inputs is not None:
-            bits = widths.weights[product.name]
-            used = calibration.as_rows(product, calibration.weights(product, bits)[1])
+            codes = widths.codes(product.name)
+            used = calibration.as_rows(product, calibration.weights(product, codes.bits, bipolar=codes.bipolar)[1])
             own = calibration.as_rows(product, calibration.network.constants[product.weights])
             fitted, moments = fit_weights(own, rows.inputs, error + rows.inputs @ (used - own).T)
-            weights[product.name] = calibration.round_weights(product, bits, fitted, moments)
+            weights[product.name] = calibration.round_weights(product, codes, fitted, moments)
             change = calibration.as_rows(product, weights[product.name][1]) - used
             bias[product.name] -= change @ rows.inputs.mean(0)
         corrections = Corrections(bias, weights)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bitsynth.network.report import StepReport
 from bitsynth.quantization.float_model import WeightedProduct
-from bitsynth.quantization.goal import CostName, cost_in
+from bitsynth.quantization.goal import Cost, CostName, cost_in
+from bitsynth.quantization.grids import WeightCodes
+from bitsynth.quantization.integer_program import Choice
 from bitsynth.quantization.quantized_model import Widths
-from bitsynth.quantization.search import FIXED_BITS, Search
+from bitsynth.quantization.search import FIXED_BITS, Search, bits_of
 from bitsynth.quantization.search_state import Trial
 
 
@@ -23,6 +24,7 @@ class LayerChoice:
         op: Its operator.
         act_bits: Bits of its activations.
         w_bits: Bits of its weights.
+        w_encoding: The encoding of its weights: bipolar (odd numbers), ternary or narrow.
         cycles: Predicted cycles, with packing and epilogue.
         weight_bytes: Bytes of its constants as packed.
         loss: What its weights and activations lose by the estimate, as the output's mean squared error relative to its
@@ -34,6 +36,7 @@ class LayerChoice:
     op: str
     act_bits: int
     w_bits: int
+    w_encoding: str
     cycles: int
     weight_bytes: int
     loss: float
@@ -164,15 +167,16 @@ class QuantizationReport:
         return asdict(self)
 
 
-def layer_choices(search: Search, widths: Widths, steps: Mapping[str, StepReport]) -> tuple[LayerChoice, ...]:
-    """Return the choice of each product; `steps` has those that layers compute, by product."""
+def layer_choices(search: Search, widths: Widths, costs: Mapping[str, Cost]) -> tuple[LayerChoice, ...]:
+    """Return the choice of each product; `costs` has those of the products that layers compute."""
     return tuple(
         LayerChoice(
             product.output,
             product.op,
             widths.edges[product.edge],
             widths.weights[product.name],
-            *((step.cycles, step.weight_bytes) if (step := steps.get(product.name)) else (0, 0)),
+            widths.codes(product.name).encoding.value,
+            *((int(cost.cycles), int(cost.bytes)) if (cost := costs.get(product.name)) else (0, 0)),
             search.product_loss(product, widths),
             _why_most(search, product, widths),
         )
@@ -212,19 +216,27 @@ def _why_most(search: Search, product: WeightedProduct, widths: Widths) -> str:
 def _why(search: Search, name: str, bits: int, widths: Widths, readers: Sequence[WeightedProduct], what: str) -> str:
     """Return why an edge or product has the most bits: what fewer would save and lose."""
     options = search.choices[name]
-    if bits < max(options) or len(options) == 1:
-        return f"only {bits} bits were allowed for its {what}" if len(options) == 1 else ""
+    most = max(map(bits_of, options))
+    fewer = [choice for choice in options if bits_of(choice) < most]
+    if bits < most or not fewer:
+        return "" if fewer else f"only {bits} bits were allowed for its {what}"
     now = sum(search.product_cost(p, widths).cycles for p in readers)
-    saved = {}
-    for fewer in options[:-1]:
-        if what == "activations":
-            other = Widths({**widths.edges, name: fewer}, widths.weights)
-        else:
-            other = Widths(widths.edges, {**widths.weights, name: fewer})
-        saved[fewer] = now - sum(search.product_cost(p, other).cycles for p in readers)
-    cheaper = [fewer for fewer in options[:-1] if saved[fewer] > 0]
+    saved = {
+        choice: now - sum(search.product_cost(p, _with(widths, name, choice)).cycles for p in readers)
+        for choice in fewer
+    }
+    cheaper = [choice for choice in fewer if saved[choice] > 0]
     if not cheaper:
         return f"fewer bits of its {what} take no fewer cycles"
-    most = max(cheaper)
-    loss = search.state.estimates.get((name, most), 0.0)
-    return f"{most}-bit {what} would save {saved[most]:,.0f} cycles, and lose {loss:.2%} by the estimate"
+    losses = {choice: search.state.estimates.get((name, choice), 0.0) for choice in cheaper}
+    next_best = min(cheaper, key=lambda choice: (-bits_of(choice), losses[choice]))
+    loss, cycles = losses[next_best], saved[next_best]
+    return f"{bits_of(next_best)}-bit {what} would save {cycles:,.0f} cycles, and lose {loss:.2%} by the estimate"
+
+
+def _with(widths: Widths, name: str, choice: Choice) -> Widths:
+    """Return the widths with another choice for an edge or a product."""
+    if not isinstance(choice, WeightCodes):
+        return replace(widths, edges={**widths.edges, name: choice})
+    bipolar = widths.bipolar - {name} | ({name} if choice.bipolar else set())
+    return replace(widths, weights={**widths.weights, name: choice.bits}, bipolar=bipolar)

@@ -74,7 +74,7 @@ def learn_rounding(
         shorten: Returns scales near these that the product may have.
     """
     moments = _damp(second_moments)
-    if grid.bipolar:
+    if grid.bits == 1:
         rounded = replace(grid, scale=grid.scale.reshape(-1, 1)).quantized(weights)
     else:
         rounded = round_by_inputs(weights.astype(np.float32), grid, second_moments)
@@ -109,7 +109,6 @@ def _descend(
     inverse, moments = np.argsort(order), moments[np.ix_(order, order)]
     numbers = codes[:, order] * scale[:, None]
     gradient = (weights[:, order] - numbers) @ moments
-    low, high = (limit - grid.zero for limit in grid.limits)
     for _ in range(_MAX_SWEEPS):
         before = numbers.copy()
         for begin in range(0, len(moments), _BLOCK):
@@ -117,8 +116,7 @@ def _descend(
             own, near = gradient[:, block].copy(), moments[block, block]
             for k in range(len(near)):
                 best = (numbers[:, begin + k] + own[:, k] / near[k, k]) / scale
-                whole = np.where(best >= 0, 1, -1) if grid.bipolar else np.rint(best).clip(low, high)
-                change = whole * scale - numbers[:, begin + k]
+                change = grid.nearest(best) * scale - numbers[:, begin + k]
                 numbers[:, begin + k] += change
                 own -= change[:, None] * near[k]
             gradient -= (numbers[:, block] - before[:, block]) @ moments[block]

@@ -1,7 +1,8 @@
-"""The search for widths: the bits of each layer with which the network meets a goal, such as the fewest cycles.
+"""The search for widths: the bits and encodings of layers with which a network meets a goal, such as the fewest cycles.
 
-A table has the predicted cycles and bytes of each product at each pair of widths. They come from the network compiled
-for the processor with these widths everywhere, so kernels, packing and epilogues are included. The loss of each choice
+A table has the predicted cycles and bytes of each product, at each width of its activations and each width and encoding
+of its weights. They come from the network compiled for the processor with one width of activations everywhere, so
+kernels, packing and epilogues are included; its layers are planned again for other weights. The loss of each choice
 is measured alone, all others at the most bits, as the error of the network's output. The sum of the losses is an
 estimate; an integer program finds the best choice whose estimate is below a budget. The choice is then run, and its
 network compiled. Budgets are changed until the best choice is found whose measured loss and cost keep the bounds.
@@ -10,7 +11,7 @@ network compiled. Budgets are changed until the best choice is found whose measu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as pairs_of
 from typing import Any
@@ -19,18 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.ir import Graph
-from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.read import read
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
-from bitsynth.network.report import NetworkReport, StepReport
+from bitsynth.network.program import LayerStep, NetworkProgram
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
 from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import WeightedProduct
 from bitsynth.quantization.goal import Cost, CostName, Loss, SearchGoal, cost_in
-from bitsynth.quantization.integer_program import WidthTable, cheapest_bits, price
+from bitsynth.quantization.grids import WeightCodes
+from bitsynth.quantization.integer_program import Choice, WidthTable, cheapest_choices, price
+from bitsynth.quantization.layer_costs import cost_with_codes, find_layers, layer_cost, network_cost
 from bitsynth.quantization.partial_runs import PartialRuns
 from bitsynth.quantization.quantized_model import Corrections, FileFormat, Widths, write_model
 from bitsynth.quantization.reconstruction import reconstruct
@@ -38,6 +39,8 @@ from bitsynth.quantization.search_state import SearchState, Trial
 
 FIXED_BITS = 8
 """Bits of inputs, residuals and inputs of pools, which are not searched."""
+_MOST_BIPOLAR_BITS = 4
+"""The most bits of weights that may be bipolar: of more bits another code gains nothing, and bytes do not hold 8."""
 _PLAIN_CYCLES = 8
 """Cycles of a multiply-accumulate in plain C, for products that no kernel computes."""
 _MAX_BISECTIONS = 8
@@ -86,6 +89,8 @@ class Search:
     Other goals may have left more in the state. They are not chosen from: results depend on this search's goal only.
     """
     _corrections: dict[Any, Corrections] = field(default_factory=dict)
+    _layers: dict[int, tuple[dict[str, LayerStep], Cost]] = field(default_factory=dict)
+    """By bits of activations, the layers of a compiled network by product, and the cost of all else."""
 
     def prepare(self) -> None:
         """Measure what each choice costs and loses."""
@@ -99,64 +104,87 @@ class Search:
 
     def _estimate(self) -> None:
         """Measure what each choice loses alone, in the order of the network: runs start at what a choice changes."""
-        most = {name: max(widths) for name, widths in self.choices.items()}
+        most = {name: choices[-1] for name, choices in self.choices.items()}
         kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
         whole = write_model(self.calibration, self._widths(most), runnable=True)
         if self.state.baseline is None:
             self.state.baseline = self._output_error(whole, kept)
         runs = PartialRuns([self.calibration.samples[k] for k in kept])
         places = {name: place for place, node in enumerate(whole.graph.node) for name in (node.name, *node.output)}
-        trials = [(name, bits) for name in sorted(self.choices, key=places.__getitem__) for bits in self.choices[name]]
-        for k, (name, bits) in enumerate(trials):
+        trials = [(name, each) for name in sorted(self.choices, key=places.__getitem__) for each in self.choices[name]]
+        for k, (name, choice) in enumerate(trials):
             self.progress("losses", k, len(trials))
-            if bits == most[name]:
-                self.state.estimates[name, bits] = 0.0
-            elif (name, bits) not in self.state.estimates:
+            if choice == most[name]:
+                self.state.estimates[name, choice] = 0.0
+            elif (name, choice) not in self.state.estimates:
                 runs.advance(whole, places[name] + (name in self.calibration.network.searched_edges))
-                changed = write_model(self.calibration, self._widths({**most, name: bits}), runnable=True)
+                changed = write_model(self.calibration, self._widths({**most, name: choice}), runnable=True)
                 loss = self._output_error(changed, kept, runs)
-                self.state.estimates[name, bits] = max(0.0, loss - self.state.baseline)
+                self.state.estimates[name, choice] = loss - self.state.baseline
                 self.state.save()
+        for name, choices in self.choices.items():
+            least = min(self.state.estimates[name, choice] for choice in _of_most_bits(choices))
+            for choice in choices:
+                self.state.estimates[name, choice] = max(0.0, self.state.estimates[name, choice] - least)
+        self.state.save()
 
     @property
-    def choices(self) -> dict[str, Sequence[int]]:
-        """The bits to choose from for each edge and product."""
+    def choices(self) -> dict[str, Sequence[Choice]]:
+        """The bits to choose from for each edge, and the codes of weights for each product, most bits last."""
         network = self.calibration.network
-        edges = dict.fromkeys(network.searched_edges, self.act_bits)
-        return {**edges, **{p.name: self.w_bits for p in network.products}}
+        codes = [each for bits in self.w_bits for each in _codes_of(bits)]
+        edges: dict[str, Sequence[Choice]] = dict.fromkeys(network.searched_edges, self.act_bits)
+        return {**edges, **{p.name: codes for p in network.products}}
 
-    def _widths(self, bits: Mapping[str, int]) -> Widths:
-        """Return the widths of every quantizer, where each searched edge and each product has these bits."""
+    def _widths(self, chosen: Mapping[str, Choice]) -> Widths:
+        """Return the widths of every quantizer, where each searched edge and each product has the chosen ones."""
         network = self.calibration.network
-        edges = {name: bits[name] for name in network.searched_edges}
+        edges = {name: bits_of(chosen[name]) for name in network.searched_edges}
         fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
-        return Widths({**edges, **fixed}, {p.name: bits[p.name] for p in network.products})
+        codes = {p.name: chosen[p.name] for p in network.products}
+        bipolar = frozenset(name for name, each in codes.items() if isinstance(each, WeightCodes) and each.bipolar)
+        return Widths({**edges, **fixed}, {name: bits_of(each) for name, each in codes.items()}, bipolar)
 
     def _uniform(self, act: int, wgt: int) -> Widths:
-        """Return the same bits of all searched edges, and of all products."""
+        """Return the same bits of all searched edges, and of all products, whose weights are bipolar if they may be."""
         network = self.calibration.network
-        return self._widths({**dict.fromkeys(network.searched_edges, act), **{p.name: wgt for p in network.products}})
+        codes = _codes_of(wgt)[-1]
+        return self._widths({**dict.fromkeys(network.searched_edges, act), **{p.name: codes for p in network.products}})
 
     @property
     def most_bits(self) -> Widths:
-        """The widths where everything has the most bits."""
-        return self._uniform(max(self.act_bits), max(self.w_bits))
+        """The widths where everything has the most bits, and weights the encoding that loses least by the estimates."""
+        estimates = self.state.estimates
+        most = {name: _of_most_bits(choices)[::-1] for name, choices in self.choices.items()}
+        return self._widths({n: min(some, key=lambda c: estimates.get((n, c), 0.0)) for n, some in most.items()})
 
-    def _compile(self, model: Any) -> tuple[Graph, NetworkReport]:
-        graph = read(model)
-        return graph, Network(lower(graph, self.target), self.target.threads).report()
+    def _compile(self, model: Any) -> tuple[NetworkProgram, Cost]:
+        """Return a network compiled for the processor, and its cost."""
+        program = lower(read(model), self.target)
+        report = Network(program, self.target.threads).report()
+        return program, network_cost(program, report.weight_bytes, self.target)
 
     def _add_costs(self, act: int, wgt: int) -> None:
-        graph, report = self._compile(write_model(self.calibration, self._uniform(act, wgt)))
-        steps = find_steps(self.calibration.network.products, graph, report)
+        """Add the costs of all products with some bits of activations and of weights."""
+        layers, overhead = self._compiled_layers(act)
         for product in self.calibration.network.products:
-            step = steps.get(product.name)
+            step = layers.get(product.name)
             elements = int(self.calibration.network.constants[product.weights].size)
-            cycles = step.cycles if step else _PLAIN_CYCLES * elements * self._positions(product)
-            self.state.costs[product.name, act, wgt] = Cost(cycles, step.weight_bytes if step else 4 * elements)
-        whole = _whole_cost(report)
-        cycles, size = sum(s.cycles for s in steps.values()), sum(s.weight_bytes for s in steps.values())
-        self.state.overheads[act, wgt] = Cost(whole.cycles - cycles, whole.bytes - size)
+            plain = Cost(float(_PLAIN_CYCLES * elements * self._positions(product)), 4.0 * elements)
+            for codes in _codes_of(wgt):
+                cost = cost_with_codes(step, codes, self.target) if step else None
+                self.state.costs[product.name, act, codes] = cost or plain
+        self.state.overheads[act, wgt] = overhead
+
+    def _compiled_layers(self, act: int) -> tuple[dict[str, LayerStep], Cost]:
+        """Return the layers of the network with some bits of activations, and the cost of all else; compiled once."""
+        if act not in self._layers:
+            program, whole = self._compile(write_model(self.calibration, self._uniform(act, max(self.w_bits))))
+            layers = find_layers(self.calibration.network.products, program)
+            costs = [layer_cost(step, self.target) for step in layers.values()]
+            rest = whole.cycles - sum(c.cycles for c in costs), whole.bytes - sum(c.bytes for c in costs)
+            self._layers[act] = layers, Cost(*rest)
+        return self._layers[act]
 
     def _positions(self, product: WeightedProduct) -> int:
         """Return how often each weight is used."""
@@ -190,8 +218,8 @@ class Search:
         trial = next((known for known in self.state.trials if _key(known.widths) == key), None)
         if trial is None:
             outputs = self.outputs(widths)
-            _, report = self._compile(self.model(widths))
-            trial = Trial(widths, self.loss(outputs, range(len(outputs))), _whole_cost(report))
+            _, cost = self._compile(self.model(widths))
+            trial = Trial(widths, self.loss(outputs, range(len(outputs))), cost)
             self.state.trials.append(trial)
             self.state.save()
         if trial not in self.trials:
@@ -206,7 +234,7 @@ class Search:
 
     def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
         """Return the cost of a product with some widths, by the table."""
-        return self.state.costs[product.name, self._act_bits(product, widths), widths.weights[product.name]]
+        return self.state.costs[product.name, self._act_bits(product, widths), widths.codes(product.name)]
 
     def _act_bits(self, product: WeightedProduct, widths: Widths) -> int:
         """Return the bits of activations under which the table has a product's costs."""
@@ -215,8 +243,8 @@ class Search:
 
     def product_loss(self, product: WeightedProduct, widths: Widths) -> float:
         """Return what a product's weights and activations lose by the estimate; 0 at the most bits."""
-        chosen = (product.name, widths.weights[product.name]), (product.edge, widths.edges.get(product.edge, 0))
-        return sum(self.state.estimates.get(choice, 0.0) for choice in chosen)
+        of_edge = self.state.estimates.get((product.edge, widths.edges.get(product.edge, 0)), 0.0)
+        return of_edge + self.state.estimates.get((product.name, widths.codes(product.name)), 0.0)
 
     def loss(self, outputs: Sequence[FloatResults], samples: Sequence[int]) -> Loss:
         """Return the loss on samples: the share of right classes lost, or the largest error of an output.
@@ -315,9 +343,26 @@ class Search:
     def solve(self, goal: SearchGoal) -> Widths | None:
         """Return the widths that meet a goal by the estimates and the costs of products; None if none do."""
         products = self.calibration.network.products
-        table = WidthTable(self.choices, products, self.state.costs, self.state.estimates, max(self.act_bits))
-        bits = cheapest_bits(table, goal)
-        return None if bits is None else self._widths(bits)
+        choices = {**self.choices, **{p.name: self._sensible_codes(p) for p in products}}
+        table = WidthTable(choices, products, self.state.costs, self.state.estimates, max(self.act_bits))
+        chosen = cheapest_choices(table, goal)
+        return None if chosen is None else self._widths(chosen)
+
+    def _sensible_codes(self, product: WeightedProduct) -> list[Choice]:
+        """Return the codes of a product's weights but those that cost and lose no less than others.
+
+        Such are often the codes of another encoding with as many bits: the same kernel computes both.
+        """
+        numbers: dict[Choice, list[float]] = {}
+        for codes in self.choices[product.name]:
+            costs = [self.state.costs[product.name, act, codes] for act in self.act_bits]
+            loss = self.state.estimates[product.name, codes]
+            numbers[codes] = [loss, *(cost.cycles for cost in costs), *(cost.bytes for cost in costs)]
+        sensible: list[Choice] = []
+        for codes in sorted(numbers, key=numbers.__getitem__):
+            if not any(all(a <= b for a, b in zip(numbers[x], numbers[codes], strict=True)) for x in sensible):
+                sensible.append(codes)
+        return sensible
 
     def _lossy(self, most: Trial, goal: SearchGoal) -> str:
         """Return the message that even the most bits lose too much, and the layer that loses most."""
@@ -329,7 +374,7 @@ class Search:
             self.progress("layers that lose most", k, len(network.products))
             edges = {edge: bits for edge, bits in most.widths.edges.items() if edge != product.edge}
             weights = {name: bits for name, bits in most.widths.weights.items() if name != product.name}
-            without = write_model(self.calibration, Widths(edges, weights), runnable=True)
+            without = write_model(self.calibration, Widths(edges, weights, most.widths.bipolar), runnable=True)
             gains[product.output] = base - self._output_error(without, kept)
         worst = max(gains, key=lambda name: gains[name])
         share = f"{max(0.0, gains[worst]) / base:.0%} of the output's squared error" if base else "no error alone"
@@ -361,17 +406,21 @@ class Search:
         )
 
 
-def _whole_cost(report: NetworkReport) -> Cost:
-    """Return the cost of a network: predicted cycles of all steps, and the bytes of its constants."""
-    return Cost(float(sum(step.cycles for step in report.steps)), float(report.weight_bytes))
+def _codes_of(bits: int) -> tuple[WeightCodes, ...]:
+    """Return the codes that weights of some bits may have."""
+    is_several = 1 < bits <= _MOST_BIPOLAR_BITS
+    return (WeightCodes(bits), WeightCodes(bits, bipolar=True)) if is_several else (WeightCodes(bits),)
 
 
-def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: NetworkReport) -> dict[str, StepReport]:
-    """Return the step of each product that a layer computes, by the product's name in the file."""
-    of_node = {node: step for step in report.steps if step.kind == "layer" for node in step.nodes}
-    nodes = {node.source: node.name for node in graph.nodes if node.op in PRODUCTS}
-    names = {product.name: nodes.get(f"{product.op} {product.name}", "") for product in products}
-    return {name: of_node[node] for name, node in names.items() if node in of_node}
+def _of_most_bits(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the choices with the most bits."""
+    most = max(map(bits_of, choices))
+    return [choice for choice in choices if bits_of(choice) == most]
+
+
+def bits_of(choice: Choice) -> int:
+    """Return the bits of a choice."""
+    return choice.bits if isinstance(choice, WeightCodes) else choice
 
 
 def lossy_edges(calibration: Calibration, progress: Progress) -> frozenset[str]:
@@ -395,7 +444,7 @@ def lossy_edges(calibration: Calibration, progress: Progress) -> frozenset[str]:
 
 
 def _key(widths: Widths) -> tuple[Any, ...]:
-    return tuple(sorted(widths.edges.items())), tuple(sorted(widths.weights.items()))
+    return tuple(sorted(widths.edges.items())), tuple(sorted(widths.weights.items())), widths.bipolar
 
 
 def relative_errors(got: Sequence[FloatResults], wanted: Sequence[FloatResults]) -> list[float]:

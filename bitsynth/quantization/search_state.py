@@ -21,9 +21,10 @@ from bitsynth.host.facts import here
 from bitsynth.host.placement import forced, sets_of
 from bitsynth.quantization.float_model import require_runtime
 from bitsynth.quantization.goal import Cost, Loss
+from bitsynth.quantization.integer_program import Choice
 from bitsynth.quantization.quantized_model import Widths
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     """The state as the file has it behind a digest: dictionaries as lists of items, as keys of JSON are strings."""
 
     format: int
-    costs: list[tuple[tuple[str, int, int], Cost]]
+    costs: list[tuple[tuple[str, Choice, Choice], Cost]]
     overheads: list[tuple[tuple[int, int], Cost]]
     baseline: float | None
-    estimates: list[tuple[tuple[str, int], float]]
+    estimates: list[tuple[tuple[str, Choice], float]]
     trials: list[Trial]
 
 
@@ -55,14 +56,14 @@ class SearchState:
     """
 
     path: Path | None = None
-    costs: dict[tuple[str, int, int], Cost] = field(default_factory=dict)
-    """The cost of a product by name, bits of activations and bits of weights."""
+    costs: dict[tuple[str, Choice, Choice], Cost] = field(default_factory=dict)
+    """The cost of a product by name, bits of activations and codes of weights."""
     overheads: dict[tuple[int, int], Cost] = field(default_factory=dict)
     """The cost of a network but for its products, where all of these have the same bits."""
     baseline: float | None = None
     """The output's error where everything has the most bits."""
-    estimates: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Estimated loss of an edge or a product at some bits."""
+    estimates: dict[tuple[str, Choice], float] = field(default_factory=dict)
+    """Estimated loss of a choice for an edge or a product."""
     trials: list[Trial] = field(default_factory=list)
     """The choices that were run, in order."""
 

@@ -132,6 +132,15 @@ def _whole_part(x: TorchTensor) -> TorchTensor:
     return x + (x.round() - x).detach()
 
 
+def odd_codes(x: TorchTensor, scale: TorchTensor) -> TorchTensor:
+    """Return numbers rounded to odd multiples of a scale, with the gradients of LSQ.
+
+    A quantizer of the file, whose codes are all whole numbers, does not change them.
+    """
+    steps = x / scale
+    return (steps + (2 * (steps / 2).floor() + 1 - steps).detach()) * scale
+
+
 def _quant(site: _Site) -> _Function:
     zero, bits = (float(np.asarray(site.array(place)).reshape(())) for place in (2, 3))
     signed, narrow = site.whole("signed", 1), site.whole("narrow", 0)

@@ -96,6 +96,28 @@ def test_torch_has_the_codes_of_the_file(acts, weights, calibration):
     assert differing(calibration, widths, write_model(calibration, widths, tuned.corrections)) < 0.002
 
 
+def test_bipolar_weights_stay_odd(calibration):
+    """In the run that is trained, in the file that is written of it, and after steps of training."""
+    widths = widths_of(calibration, 2, 2)
+    widths = Widths(widths.edges, widths.weights, frozenset(widths.weights))
+    before = reconstruct(calibration, widths)
+    file = write_model(calibration, widths, before)
+    assert differing(calibration, widths, file) < 0.002
+    tuned = finetuning.fine_tune(calibration, widths, before, None, FineTuning(steps=10), silent)
+    written = TorchNetwork(write_model(calibration, widths, tuned.corrections))
+    for name, (grid, rounded) in tuned.corrections.weights.items():
+        assert set(np.unique(np.rint(rounded / grid.scale))) <= {-3.0, -1.0, 1.0, 3.0}, name
+    quantized = TorchNetwork(file)
+    parameters = finetuning._Parameters(calibration, widths, before, quantized, file)
+    with torch.no_grad():
+        for value in parameters.values.values():
+            value.add_(0.3 * torch.rand(value.shape, generator=torch.Generator().manual_seed(1)))
+        constants = parameters.constants()
+        written = TorchNetwork(write_model(calibration, widths, parameters.corrections(before)))
+        inputs = {"x": torch.from_numpy(np.stack([s["x"] for s in calibration.samples]))}
+        assert torch.equal(quantized.run(inputs, ["y"], constants)[0], written.run(inputs, ["y"])[0])
+
+
 def layer_norm(rng):
     """A float network of two dense layers with a layer norm between them."""
     constants = {"w": rng.normal(size=(8, 12)), "v": rng.normal(size=(12, 4)) / 4, "epsilon": np.array(1e-5)}

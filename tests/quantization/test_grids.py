@@ -47,6 +47,19 @@ def test_a_grid_of_weights_has_a_scale_a_channel(bits, axis, rng):
     assert (error[np.abs(weights) <= grid.scale * grid.limits[1]] <= 0.5001).all() or bits == 1
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_bipolar_weights_are_odd(bits, rng):
+    """Four values lose less of normal weights than the three of narrow codes."""
+    weights = rng.normal(size=(6, 500)).astype(np.float32)
+    narrow, bipolar = (weight_grid(weights, bits, 0, bipolar=is_bipolar) for is_bipolar in (False, True))
+    codes = np.unique(np.rint(bipolar.quantized(weights) / bipolar.scale))
+    assert codes.tolist() == list(range(1 - 2**bits, 2**bits, 2))
+    numbers = bipolar.quantized(weights)
+    inside = np.abs(weights) <= bipolar.scale * 2**bits
+    assert (np.abs(weights - numbers)[inside] <= 1.0001 * np.broadcast_to(bipolar.scale, weights.shape)[inside]).all()
+    assert np.square(weights - numbers).mean() < np.square(weights - narrow.quantized(weights)).mean()
+
+
 def test_weights_of_0_have_a_grid():
     grid = weight_grid(np.zeros((2, 4), np.float32), 4, 0)
     assert (grid.scale > 0).all()

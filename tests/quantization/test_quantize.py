@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import onnx
@@ -120,27 +121,26 @@ def test_the_program_finds_the_cheapest_widths(rng):
 
     network = FloatModel(simplify(residual_network(np.random.default_rng(3)), {}, 1, {}))
     search = Search(Calibration(network, []), NetworkTarget("avx2"), (2, 4, 8), (2, 8), None, silent)
-    variables = {**dict.fromkeys(network.searched_edges, (2, 4, 8)), **{p.name: (2, 8) for p in network.products}}
+    variables = search.choices
     for trial in range(10):
         search.state.estimates = {(n, b): float(rng.uniform(0, 1)) for n, widths in variables.items() for b in widths}
         search.state.costs = {
             (p.name, a, w): Cost(float(rng.integers(1, 100)), 0.0)
             for p in network.products
             for a in (2, 4, 8)
-            for w in (2, 8)
+            for w in variables[p.name]
         }
         budget = 0.3 * trial + 1.0
         costs = {}
         for chosen in itertools.product(*variables.values()):
             bits = dict(zip(variables, chosen, strict=True))
             if sum(search.state.estimates[item] for item in bits.items()) <= budget:
-                costs[chosen] = sum(
-                    search.state.costs[p.name, bits.get(p.edge, 8), bits[p.name]].cycles for p in network.products
-                )
+                pairs = [(p.name, bits.get(p.edge, 8), bits[p.name]) for p in network.products]
+                costs[chosen] = sum(search.state.costs[pair].cycles for pair in pairs)
         if not costs:
             continue
         widths = search.solve(SearchGoal("cycles", budget, None, None))
-        got = {**widths.edges, **widths.weights}
+        got: dict[str, Any] = {**widths.edges, **{p.name: widths.codes(p.name) for p in network.products}}
         cycles = sum(search.state.costs[p.name, got[p.edge], got[p.name]].cycles for p in network.products)
         assert cycles == pytest.approx(min(costs.values()))
 

@@ -179,9 +179,9 @@ def test_a_damaged_state_is_begun_anew(damage, network, data, searches):
 def test_runs_for_another_goal_do_not_change_what_is_chosen(network, data, searches):
     for path in searches.glob("*.json"):
         path.unlink()
-    first = quantize(network, data, loss=0.2, **WIDTHS).report
+    first = quantize(network, data, loss=0.05, **WIDTHS).report
     quantize(network, data, bytes=first.weight_bytes - 1, front=True, **WIDTHS)
-    again = quantize(network, data, loss=0.2, **WIDTHS).report
+    again = quantize(network, data, loss=0.05, **WIDTHS).report
     assert again == first
 
 

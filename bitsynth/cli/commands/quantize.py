@@ -150,11 +150,11 @@ def quantize(
 ) -> None:
     """Quantize a float network for a processor.
 
-    Chooses bits for each layer: the fewest predicted cycles on the processor at a loss of at most --loss. With
-    --cycles or --bytes alone it looks for the least loss within these bounds; --minimize names another goal, and all
-    bounds hold. Weights and biases are fitted layer by layer to the inputs given. Inputs of the network have 8 bits,
-    as have residuals and inputs of pools that no product reads. The file is for `bitsynth compile`; ONNX Runtime runs
-    it too as qcdq or qdq.
+    Chooses bits and encodings for each layer: the fewest predicted cycles on the processor at a loss of at most
+    --loss. With --cycles or --bytes alone it looks for the least loss within these bounds; --minimize names another
+    goal, and all bounds hold. Weights and biases are fitted layer by layer to the inputs given. Inputs of the network
+    have 8 bits, as have residuals and inputs of pools that no product reads. The file is for `bitsynth compile`; ONNX
+    Runtime runs it too as qcdq or qdq.
 
     --finetune trains the network that was chosen, to give the float network's outputs, on four fifths of the samples.
 
@@ -294,7 +294,7 @@ def _table(report: QuantizationReport) -> Table:
             table.add_row(
                 output.cut_name(shown(layer.name), room),
                 f"{layer.act_bits} bits",
-                f"{layer.w_bits} bits",
+                f"{layer.w_bits} bits {layer.w_encoding}",
                 f"{layer.cycles:,}" if layer.cycles else "plain C",
                 f"{layer.weight_bytes:,}" if layer.weight_bytes else "",
                 f"{layer.loss:.2%}",

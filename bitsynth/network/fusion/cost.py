@@ -28,6 +28,7 @@ from bitsynth.isa.tables import CpuTable, IsaTable
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
 from bitsynth.layers.cost import MEASURED_WIDTH
 from bitsynth.layers.glue.programs import list_called
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import expected_cycles
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.affine import AffineGroup, GuardedAffineGroup
@@ -211,7 +212,19 @@ def _size(group: FusionGroup, def_use: DefUse) -> int:
 
 @_element_cycles.register
 def _(group: ProductGroup, def_use: DefUse, processor: Processor) -> float:
-    layer, size = group.maker.layer(), _size(group, def_use)
+    return _epilogue_cycles(group.maker.layer(), _size(group, def_use), processor)
+
+
+def layer_cycles(layer: PackedLayer, batch: int, processor: Processor) -> float:
+    """Return the predicted cycles of a layer for a number of typical images: accumulators, packing and epilogue."""
+    spec = layer.plan.spec
+    rows, columns = spec.geometry.output(*spec.typical_image)
+    size = batch * rows * columns * spec.geometry.out_channels
+    return batch * expected_cycles(layer.plan) + _epilogue_cycles(layer, size, processor)
+
+
+def _epilogue_cycles(layer: PackedLayer, size: int, processor: Processor) -> float:
+    """Return the cycles of a number of elements by the programs that finish a layer."""
     channels, programs = layer.plan.spec.geometry.out_channels, layer.programs.by_field.values()
     joins = int(layer.constants.numbers.get("joined_pixels", 0)) > 0
     cycles = 0.0
