@@ -151,7 +151,7 @@ def _evaluate_ends(
 ) -> Interval:
     """Return the interval of integers that a monotone node makes from one interval: it is run on both ends."""
     (name,) = wide if len(wide) == 1 else ("",)
-    if not name or not TABLE[node.op].monotone or not isinstance(graph.edges[name].type, Integers):
+    if not name or not TABLE[node.op].is_monotone(node) or not isinstance(graph.edges[name].type, Integers):
         raise SpecError(f"{node} makes integers of intervals, and is not known to be monotone")
     (one,), (other,) = (
         evaluate(node, graph, {**values, name: end}, exact) for end in (values[name].low, values[name].high)

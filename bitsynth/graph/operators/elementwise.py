@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -189,8 +190,8 @@ def _relu(site: Site, a: Quantity) -> Quantity:
     return site.maths.maximum(a, site.maths.typed(site.maths.constant(0.0), site.inputs[0].dtype))
 
 
-def _scalar(site: Site, value: float) -> Quantity:
-    """Return a number of the file's type."""
+def _scalar(site: Site, value: float | Tensor) -> Quantity:
+    """Return a number, or one for each channel, of the file's type."""
     return site.maths.typed(site.maths.constant(value), site.inputs[0].dtype)
 
 
@@ -198,6 +199,12 @@ def _leaky_relu(site: Site, a: Quantity) -> Quantity:
     alpha = _scalar(site, site["alpha"])
     zero = _scalar(site, 0.0)
     return site.maths.maximum(a, zero) + site.maths.minimum(a, zero) * alpha
+
+
+def _is_leaky_relu_monotone(attributes: Mapping[str, Any]) -> bool:
+    """Return whether no slope below 0 is negative: with a negative one the function falls, then rises."""
+    alpha = np.asarray(attributes["alpha"])
+    return bool(np.all(alpha >= 0) and np.all(np.isfinite(alpha)))
 
 
 def _hard_sigmoid(site: Site, a: Quantity) -> Quantity:
@@ -310,7 +317,7 @@ ROWS = (
     elementwise_operator("neg", _negate, monotone=True, grid=for_integers(_negate_grid)),
     elementwise_operator("abs", _absolute),
     elementwise_operator("relu", _relu, monotone=True, grid=for_integers(_relu_grid), on_integers=_relu_integers),
-    elementwise_operator("leaky_relu", _leaky_relu, floats=True),
+    elementwise_operator("leaky_relu", _leaky_relu, monotone=_is_leaky_relu_monotone, floats=True),
     elementwise_operator("hard_sigmoid", _hard_sigmoid, monotone=True, floats=True),
     elementwise_operator("hard_swish", _hard_swish, floats=True),
     elementwise_operator("clip", _clip, monotone=True, grid=_clip_grid, on_integers=_clip_integers),

@@ -7,7 +7,7 @@ Result:  `row.infer(site)` gives the output edge, of the shape that both inputs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -93,6 +93,7 @@ class Site:
 Infer = Callable[[Site], list[Edge]]
 Run = Callable[..., Sequence[Any]]
 Meaning = Callable[..., Quantity]
+Monotone = bool | Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Operator:
             by place alone ("move"), on windows ("pool"), on sums ("product"), or on whole axes ("reduction").
         infer: Returns the output edges, with shapes and types; SpecError if the inputs do not fit.
         run: Returns the output values for input values, in the site's arithmetic: the definition of the operator.
-        monotone: Whether each output is monotone in the first input while the others stay the same.
+        monotone: Whether each output is monotone in the first input while the others stay the same; a function of the
+            attributes if these decide.
         meaning: Returns the result's numbers for a site and the numbers of its inputs, if the operator is elementwise.
     """
 
@@ -113,8 +115,12 @@ class Operator:
     kind: Dependence
     infer: Infer
     run: Run
-    monotone: bool = False
+    monotone: Monotone = False
     meaning: Meaning | None = None
+
+    def is_monotone(self, node: Node) -> bool:
+        """Return whether a node of this operator is monotone in its first input."""
+        return self.monotone(node.attributes) if callable(self.monotone) else self.monotone
 
 
 def broadcast_shape(site: Site) -> Shape:
@@ -134,7 +140,7 @@ def elementwise_operator(
     name: str,
     meaning: Meaning,
     *,
-    monotone: bool = False,
+    monotone: Monotone = False,
     grid: Grid | None = None,
     on_integers: Meaning | None = None,
     floats: bool = False,

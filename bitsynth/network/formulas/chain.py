@@ -234,7 +234,7 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
         return None if to is None else Link(node, to, False)
     if (
         row.kind not in ("elementwise", "step")
-        or (monotone and (not row.monotone or _may_wrap(graph, node)))
+        or (monotone and (not row.is_monotone(node) or _may_wrap(graph, node)))
         or result.shape != graph.edges[edge].shape
     ):
         return None

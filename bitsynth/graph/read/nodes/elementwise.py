@@ -308,7 +308,10 @@ def _add_swish(node: FileNode, x: str) -> str:
 
 
 def _add_prelu(node: FileNode, x: str) -> str:
-    """Return x above 0, and the second input times x below."""
+    """Return x above 0, and the second input times x below; slopes that are constant are an attribute."""
+    shape, spread = node.shape(), (1,) * (len(node.shape()) - len(node.shape(1))) + node.shape(1)
+    if node.edge(1) in node.graph.constants and all(n in (1, m) for n, m in zip(spread, shape, strict=True)):
+        return node.add("leaky_relu", x, alpha=node.value(1, "slope").reshape(spread))
     return node.add(
         "add", node.add("relu", x), node.add("mul", node.add("min", x, node.constant_like(0.0)), node.edge(1))
     )
