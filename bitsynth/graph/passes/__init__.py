@@ -6,7 +6,7 @@ A file holds one pass, or two that are read together; the docstring of a pass sh
 
 from __future__ import annotations
 
-from bitsynth.graph.passes.divisions import sink_divisions
+from bitsynth.graph.passes.divisions import sink_divisions, sink_row_scales
 from bitsynth.graph.passes.driver import GraphPass, run_passes
 from bitsynth.graph.passes.hard_swish import fuse_hard_swish
 from bitsynth.graph.passes.padding import fuse_padding
@@ -22,6 +22,7 @@ IMPORT_PASSES = (
     GraphPass("merge-shuffles", merge_shuffles),
     GraphPass("fuse-hard-swish", fuse_hard_swish),
     GraphPass("sink-divisions", sink_divisions),
+    GraphPass("sink-row-scales", sink_row_scales),
 )
 """The passes of the importer, in order. Quantizers are fused first, because later passes look for whole quantizers."""
 

@@ -2,6 +2,7 @@
 
 A mean is a sum divided by a count such as 49, and no scale of float64 is exactly 1/49 of another, so the factors of a
 product after a mean would be real numbers. Since (x / c) @ w = (x @ w) / c, the product can read the integers instead.
+The same holds for a divisor or a factor of each row of x, such as the scales of tokens, known at run time alone.
 """
 
 from __future__ import annotations
@@ -32,6 +33,46 @@ class _Quotient:
 
     dividend: str
     divisor: str
+
+
+def sink_row_scales(graph: Graph) -> Graph:
+    """Move factors and divisors of rows, computed at run time, from the first operand of a product to its result.
+
+    Only of graphs whose reference is exact, as in `sink_divisions`. A divisor of 0 has no result there.
+
+    Given:
+        %r = div(%codes, %s)         # %codes carries integers (m, k); %s are real numbers (m, 1)
+        %y = matmul(%r, %w)          # %w are integers (k, n), times a scale
+    Result:
+        %p = matmul(%codes, %w)      # of integers
+        %y = div(%p, %s)
+    """
+    scaled = {node.outputs[0]: node for node in graph.nodes if _scales_rows(graph, node)}
+    if graph.reference != "exact" or not scaled:
+        return graph
+
+    def replace_node(builder: GraphBuilder, node: Node) -> bool:
+        scale = (
+            scaled.get(node.inputs[0]) if node.op == "matmul" and len(graph.edges[node.inputs[1]].shape) == 2 else None
+        )
+        name = builder.fresh(f"{node.outputs[0]}.rows")
+        product = scale and _add_on_integers(builder, node, [scale.inputs[0], node.inputs[1]], name)
+        if not scale or not product:
+            return False
+        builder.add(scale.op, product, scale.inputs[1], name=node.outputs[0], source=node.source)
+        return True
+
+    return rewrite(graph, replace_node)
+
+
+def _scales_rows(graph: Graph, node: Node) -> bool:
+    """Return whether a node multiplies or divides the rows of integers by real numbers that are no constants."""
+    if node.op not in ("mul", "div") or node.inputs[1] in graph.constants:
+        return False
+    integers, scale, result = (graph.edges[n] for n in (*node.inputs, *node.outputs))
+    is_by_row = len(scale.shape) == len(integers.shape) > 1 and scale.shape[-1] == 1 and result.shape == integers.shape
+    kinds = [isinstance(edge.type, Integers) for edge in (integers, scale, result)]
+    return is_by_row and kinds == [True, False, False]
 
 
 def sink_divisions(graph: Graph) -> Graph:
@@ -112,12 +153,17 @@ def _fold_into_weights(builder: GraphBuilder, node: Node, weights: _Quotient) ->
 
 def _add_on_dividends(builder: GraphBuilder, node: Node, inputs: list[str], divisor: str) -> _Quotient | None:
     """Add a linear node that reads dividends; return its quotient, or None if its integers would be too large."""
-    name, attributes = builder.fresh(f"{node.outputs[0]}.dividend"), dict(node.attributes)
+    dividend = _add_on_integers(builder, node, inputs, builder.fresh(f"{node.outputs[0]}.dividend"))
+    return _Quotient(dividend, divisor) if dividend else None
+
+
+def _add_on_integers(builder: GraphBuilder, node: Node, inputs: list[str], name: str) -> str | None:
+    """Add a linear node that reads integers; return its result, or None if that has none, or too large ones."""
     try:
-        dividend = builder.add(node.op, *inputs, name=name, source=node.source, **attributes)
+        result = builder.add(node.op, *inputs, name=name, source=node.source, **node.attributes)
     except SpecError:
         return None
-    return _Quotient(dividend, divisor) if isinstance(builder.edges[dividend].type, Integers) else None
+    return result if isinstance(builder.edges[result].type, Integers) else None
 
 
 def _divides(graph: Graph, node: Node) -> bool:
