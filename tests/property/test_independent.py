@@ -57,7 +57,9 @@ def record_of(found, stored):
     return stored | {"kernel": to_builtins(found)}
 
 
-@pytest.mark.parametrize("path", quick(FAST, of=SHIPPED), ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    "path", quick(FAST, of=sorted({*FAST, *SHIPPED[::6]})), ids=lambda p: f"{p.parent.name}-{p.stem}"
+)
 def test_shipped_kernels_are_accepted_or_of_a_kind_that_is_named(path):
     record = json.loads(path.read_bytes())
     kind = record["kernel"]
