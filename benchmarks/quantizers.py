@@ -1,15 +1,15 @@
-"""Quantizers of float networks compared on the same networks and samples, by bits of weights and inputs of products.
+"""How accurate are float networks as `bitsynth quantize` and other tools quantize them, without labels or training?
 
     python benchmarks/quantizers.py --networks FOLDER --fashion FOLDER --work FOLDER [--python TOOL=PATH ...]
         [--only NETWORK ...] [--tools TOOL ...] [--collect] [--json] [--results FOLDER]
 
 Each tool runs in an environment of its own, by an adapter in `quantizer_adapters`, with what it offers to round well
-without labels. A tool that is not installed is left out by name. `--work` keeps the results of all jobs: a job that is
-there is not repeated. Outputs of quantized networks are simulated in floats or run by ONNX Runtime, as each tool does
-it. All layers are quantized, inputs of networks to 8 bits; W2A4 has 2-bit weights and 4-bit activations. bitsynth keeps
-residuals and inputs of pools that no product reads at 8 bits; the others give all activations the same bits. Seconds
-are of a machine that did other work. AdaRound of AIMET has 500 iterations a layer, a
-twentieth of what AIMET recommends.
+without labels. A tool that is not installed, or did not finish a job for a network, is left out there. `--work` keeps
+the results of all jobs: a job that is there is not repeated. Outputs of quantized networks are simulated in floats or
+run by ONNX Runtime, as each tool does it. All layers are quantized, inputs of networks to 8 bits; W2A4 has 2-bit
+weights and 4-bit activations. bitsynth keeps residuals and inputs of pools that no product reads at 8 bits; the others
+give all activations the same bits. Seconds are of a machine that did other work. AdaRound of AIMET has 500 iterations a
+layer, a twentieth of what AIMET recommends.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def table(rows: Sequence[Row], name: str) -> tuple[list[str], list[list[str]]]:
     """Return the titles and rows of the table of a network: a row a tool, a column for each pair of widths."""
     titles = ["accuracy, %", *(f"W{w}A{a}" for w, a in WIDTHS)]
     known = {(r.tool, r.w_bits, r.act_bits): r for r in rows if r.network == name}
-    tools = [key for key in TOOLS if any(r.tool == key and r.network == name for r in rows)]
+    tools = [key for key in TOOLS if any(r.tool == key and r.accuracy is not None for r in known.values())]
     best = {
         pair: max((r.accuracy or 0.0 for r in known.values() if (r.w_bits, r.act_bits) == pair), default=0.0)
         for pair in WIDTHS
@@ -181,8 +181,8 @@ def standard_error(accuracy: float, count: int) -> float:
 
 
 def sections(rows: Sequence[Row], networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the page's blocks: a table for each network, where bitsynth is behind, and the tools."""
-    blocks = []
+    """Return the page's blocks: the picture, a table for each network, where bitsynth is behind, and the tools."""
+    blocks = ["![Accuracy of each tool's networks, by bits of weights and activations](quantizers.svg)"]
     for name, facts in networks.items():
         float_row = next(r for r in rows if r.network == name and r.tool == "float")
         assert float_row.accuracy is not None
@@ -191,7 +191,8 @@ def sections(rows: Sequence[Row], networks: Mapping[str, Mapping[str, Any]]) -> 
             f"Calibrated by {facts['data']}. In floats: {100 * float_row.accuracy:.2f} % (standard error "
             f"{100 * error:.2f} points)."
         )
-        blocks += [f"## {facts['title']}", about, report.markdown(*table(rows, name)), behind(rows, name)]
+        blocks += [f"## {facts['title']}", about, report.markdown(*table(rows, name))]
+        blocks.append(behind(rows, name, facts["samples"]))
     return [
         *blocks,
         "## Tools",
@@ -199,8 +200,8 @@ def sections(rows: Sequence[Row], networks: Mapping[str, Mapping[str, Any]]) -> 
     ]
 
 
-def behind(rows: Sequence[Row], name: str) -> str:
-    """Return the sentence on where other tools are more accurate than bitsynth, and by how much."""
+def behind(rows: Sequence[Row], name: str, samples: int) -> str:
+    """Return the sentences on where other tools are more accurate than bitsynth, by how much, and how sure that is."""
     parts = []
     for w, a in WIDTHS:
         same = [r for r in rows if (r.network, r.w_bits, r.act_bits) == (name, w, a) and r.accuracy is not None]
@@ -208,8 +209,14 @@ def behind(rows: Sequence[Row], name: str) -> str:
         best = max(same, key=lambda r: r.accuracy or 0.0, default=None)
         if mine is None or best is None or best.accuracy is None or best.accuracy <= mine:
             continue
-        parts.append(f"{100 * (best.accuracy - mine):.2f} points behind {TOOLS[best.tool].name} at W{w}A{a}")
-    return f"bitsynth is {', '.join(parts)}." if parts else "bitsynth is at least as accurate as the others."
+        points = best.accuracy - mine
+        error = float(np.hypot(standard_error(mine, samples), standard_error(best.accuracy, samples)))
+        sure = "more than" if points > 2 * error else "within"
+        parts.append(
+            f"At W{w}A{a} {TOOLS[best.tool].name} is {100 * points:.2f} points ahead of bitsynth, which is {sure} two "
+            f"standard errors of the difference ({200 * error:.2f})."
+        )
+    return " ".join(parts) or "No tool is more accurate than bitsynth here."
 
 
 def tools(rows: Sequence[Row]) -> list[list[str]]:

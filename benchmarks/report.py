@@ -100,14 +100,19 @@ def tell(found: Mapping[str, Any], *tables: tuple[Sequence[str], Sequence[Sequen
 
 
 def write(folder: Path, stem: str, title: str, doc: str, found: Mapping[str, Any], *blocks: str) -> None:
-    """A benchmark's result: its `facts` as JSON, and Markdown of its docstring, the setting, tables and lines."""
+    """Write a benchmark's result: `found` as JSON, and a page in Markdown.
+
+    The page has the first paragraph of the benchmark's docstring, the `blocks`, and then how it was measured: the other
+    paragraphs and the setting.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    lines = doc.strip().splitlines()
+    what, _, how = doc.strip().partition("\n\n")
+    lines = how.splitlines()
     words = "\n".join(f"`{line.strip()}`" if line.startswith("    ") else line for line in lines)
     rows = {**found["setting"], "kernels": f"{len(found['kernels']) or 'none'}; their digests are in {stem}.json"}
     about = "\n".join(f"- {key}: {value}" for key, value in rows.items())
-    text = "\n\n".join([f"# {title}", words, about, *blocks])
+    text = "\n\n".join([f"# {title}", what, *blocks, "## How it was measured", words, about])
     (folder / f"{stem}.md").write_text(text + "\n", encoding="utf-8")
 
 
