@@ -33,11 +33,13 @@ class MemoryPlace:
 
 @dataclass
 class CallMemory:
-    """Arrays of distinct places, and what was written."""
+    """Arrays of distinct places, and what was written; `at` is the instruction that runs."""
 
     values: Contents
     arrays: list[MemoryPlace] = field(default_factory=list)
     written: dict[int, Byte] = field(default_factory=dict)
+    at: int = 0
+    stored_at: dict[int, int] = field(default_factory=dict)
 
     def load(self, address: int, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
@@ -59,6 +61,7 @@ class CallMemory:
             raise NotShown(f"{len(content)} bytes of {array.name} + {address - array.start} are written")
         for k, byte in enumerate(content.data):
             self.written[address + k] = byte
+            self.stored_at[address + k] = self.at
 
     def _array(self, address: int, size: int, access: str) -> MemoryPlace:
         for k, array in enumerate(self.arrays):

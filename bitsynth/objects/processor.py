@@ -54,7 +54,6 @@ class CodeProcessor:
         self.decoded: dict[int, tuple[Action, int]] = {}
         self.taken: dict[int, set[bool]] = {}
         self.text: dict[int, str] = {}
-        self._at = 0
 
     def call(self, address: int, arguments: Iterable[int]) -> None:
         """Run the function at `address`; NotShown names what is wrong."""
@@ -73,7 +72,7 @@ class CodeProcessor:
         try:
             self._run(address)
         except (NotShown, Inexact) as why:
-            raise NotShown(self._where(str(why))) from None
+            raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
         if registers.general[table.stack] != pointer + WORD:
             raise NotShown("the stack pointer is not what it was")
         if changed := [name for name in table.saved if registers.general[name] is not before[name]]:
@@ -82,7 +81,7 @@ class CodeProcessor:
     def _run(self, address: int) -> None:
         decoded, taken = self.decoded, self.taken
         for _ in range(_MAX_INSTRUCTIONS):
-            self._at = address
+            self.memory.at = address
             if address == RETURN:
                 return
             entry = decoded.get(address)
@@ -94,8 +93,9 @@ class CodeProcessor:
             address = entry[1] if target is None else target
         raise NotShown(f"{_MAX_INSTRUCTIONS:,} instructions did not end it")
 
-    def _where(self, why: str) -> str:
-        return f"{self.file.name_of(self._at)} at {self._at:#x}: {self.text.get(self._at, 'no instruction')}: {why}"
+    def text_at(self, address: int) -> str:
+        """Return the function, the address and the instruction in words."""
+        return f"{self.file.name_of(address)} at {address:#x}: {self.text.get(address, 'no instruction')}"
 
     def _disassembled(self, address: int) -> Any:
         ins = next(self._decoder.disasm(self.file.instruction_bytes(address), address), None)

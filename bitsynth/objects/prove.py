@@ -17,6 +17,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.objects.declared import machine_table
 from bitsynth.objects.elf import END, ObjectFile, read_object
+from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
 from bitsynth.objects.reference import ProgramRun, Sizes
@@ -110,7 +111,8 @@ def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, size
     kernel, isa = reference.kernel, reference.isa
     width = kernel.columns * sizes.tiles + _GAP
     processor.memory.arrays = _arrays(processor.file, kernel, sizes, width)
-    processor.memory.written = {}
+    processor.memory.written.clear()
+    processor.memory.stored_at.clear()
     arguments = [
         sizes.tiles, sizes.segments, sizes.steps, *(_PLACES[x] for x in "awghc"), width,
     ]  # fmt: skip
@@ -125,9 +127,9 @@ def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, size
                 raise NotShown(f"{where} is not written")
             have = processor.values.content([x for x in data if x is not None])
             if not processor.values.same(have, want):
-                raise NotShown(
-                    f"{where} is not what the proved program computes{_unlike(processor.values, have, want)}"
-                )
+                why = different(processor.values, have, want) or _unlike(processor.values, have, want)
+                last = processor.text_at(processor.memory.stored_at[place])
+                raise NotShown(f"{last}: {where} is not what the proved program computes: {why}")
             count += 1
     return count
 
@@ -136,7 +138,8 @@ def _unlike(values: Contents, have: Content, want: Content) -> str:
     """Return which arrays one of the results depends on and the other does not, in words."""
     left, right = values.unknowns(have), values.unknowns(want)
     more, less = sorted(map(str, left - right)), sorted(map(str, right - left))
-    return (f"; it reads {more[0]}" if more else "") + (f"; it does not read {less[0]}" if less else "")
+    reads = [f"it reads {array}" for array in more[:1]] + [f"it does not read {array}" for array in less[:1]]
+    return "; ".join([*reads, "no bytes were found on which they differ"])
 
 
 def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int) -> list[MemoryPlace]:

@@ -12,7 +12,7 @@ with the same meaning on these operands are one operation, whatever their mnemon
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -262,9 +262,18 @@ class Contents:
         return self._equal_terms(a, b, common=True) or self._equal_terms(a, b, common=False)
 
     def _equal_terms(self, a: Content, b: Content, *, common: bool) -> bool:
-        """Compare terms over memory and, with `common`, over results that both contents come from.
+        """Compare terms over memory and, with `common`, over results that both contents come from."""
+        operations = self.operations_of(a, b, common=common)
+        if operations is None:
+            return False
+        left, right = self.evaluated([a, b], operations, lambda of: self.domain.atom(of, 8))
+        return left == right
 
-        Operations are followed from the last one that was created: when one is reached, all that use it were.
+    def operations_of(self, a: Content, b: Content, *, common: bool = False) -> list[Operation] | None:
+        """Return the operations that two contents come from, the first ones first; None if they are too many.
+
+        With `common` those are left out that both come from. Operations are followed from the last one that was
+        created: when one is reached, all that use it were.
         """
         sides: dict[Operation, int] = {}
         left: list[tuple[int, Operation]] = []
@@ -284,21 +293,26 @@ class Contents:
                 continue
             order.append(operation)
             if len(order) > _MAX_EXPANDED:
-                return False
+                return None
             for arg in operation.args:
                 reach(arg.operations, sides[operation])
-        terms: dict[Hashable, tuple[TermPayload, ...]] = {}
+        return order[::-1]
+
+    def evaluated(
+        self, contents: Sequence[Content], operations: Sequence[Operation], unknown: Callable[[Byte], TermPayload]
+    ) -> list[tuple[TermPayload, ...]]:
+        """Return the bytes of contents, computed by `operations` of the `unknown` bytes of all other sources."""
+        results: dict[Hashable, tuple[TermPayload, ...]] = {}
 
         def byte(of: Byte) -> TermPayload:
             if isinstance(of, int):
                 return of
-            source, k = of
-            return terms[source][k] if source in terms else self.domain.atom(of, 8)
+            return results[of[0]][of[1]] if of[0] in results else unknown(of)
 
-        for operation in reversed(order):
+        for operation in operations:
             given = [tuple(map(byte, arg.data)) for arg in operation.args]
-            terms[operation] = self._bytes_of(operation.instr, given, operation.imm)
-        return all(byte(x) == byte(y) for x, y in zip(a.data, b.data, strict=True))
+            results[operation] = self._bytes_of(operation.instr, given, operation.imm)
+        return [tuple(map(byte, x.data)) for x in contents]
 
     def unknowns(self, x: Content) -> set[Hashable]:
         """Return the arrays of memory that a content comes from."""

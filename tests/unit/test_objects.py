@@ -18,6 +18,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import machine_table
+from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.sums import Sums
 from bitsynth.objects.values import Contents
@@ -178,6 +179,34 @@ def test_an_instruction_that_is_not_known_is_named(refusal, tmp_path):
     message = refusal(1, changed(path, tmp_path / "other.so", at, cpuid))
     assert f"{BYTES} at {at:#x}: cpuid: no declaration of this instruction" in message
     assert f"at {at:#x}: no instruction" in refusal(1, changed(path, tmp_path / "other.so", at, none))
+
+
+def test_a_refusal_has_bytes_on_which_the_object_is_wrong(refusal, tmp_path):
+    from bitsynth.objects.elf import read_object
+
+    path, add, sub = library(BYTES, "gcc"), b"\xfe", b"\xfa"
+    capstone = pytest.importorskip("capstone")
+    at, size = read_object(path, machine_table(load("avx2"))).functions[BYTES]
+    code = path.read_bytes()[at : at + size]  # The code of a small library is at its address in the file.
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    sums = [ins for ins in decoder.disasm(code, at) if ins.mnemonic == "vpaddd"]
+    place = sums[0].address + bytes(sums[0].bytes).index(add)
+    message = refusal(1, changed(path, tmp_path / "other.so", place, sub))
+    assert re.search(r"error: .* with tiles 1, .* at 0x\w+: vmovdqu .*: row \d+, columns .* byte \d+ = 0x", message)
+    assert re.search(r"element \d+ is -?\d+, the program's -?\d+", message)
+
+
+def test_an_example_of_a_difference_is_one():
+    values, isa = Contents(), load("avx2")
+    x, y = values.memory("w", 0, 32), values.memory("g", 0, 32)
+    more, less = values.apply(isa["add.u32x8"], [x, y]), values.apply(isa["sub.u32x8"], [x, y])
+    example = different(values, more, less)
+    assert example is not None
+    g = sum(example.memory.get(("g", 4 * example.lane + k), 0) << 8 * k for k in range(4))
+    w = sum(example.memory.get(("w", 4 * example.lane + k), 0) << 8 * k for k in range(4))
+    assert (example.stored - w - g) % 2**32 == (example.computed - w + g) % 2**32 == 0
+    assert len(example.memory) == 1
+    assert different(values, more, values.apply(isa["add.u32x8"], [y, x])) is None
 
 
 def test_a_function_of_another_object_has_no_code(tmp_path):
