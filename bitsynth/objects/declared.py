@@ -53,6 +53,10 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
         aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
+        scaled: First bytes of instructions whose offsets of one byte count operands, not bytes.
+        undefined: First byte, place, mask and value of bits in encodings that capstone decodes and the machine refuses.
+        spread_bit: First byte, place and mask of the bit that means `spread`, and nothing else that is understood.
+        spread: How capstone writes that one lane in memory is read into every lane.
         conditions: Whether a condition holds, by the end of a mnemonic: an expression of flags, which are 0 or 1.
         conditional: What a mnemonic does that begins so and ends with a condition.
         moves: What other instructions do that compute nothing.
@@ -73,6 +77,10 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vector_registers: int
     order: dict[str, list[int]]
     aligned: list[str]
+    scaled: list[int]
+    undefined: list[tuple[int, int, int, int]]
+    spread_bit: tuple[int, int, int]
+    spread: str
     conditions: dict[str, str]
     conditional: dict[str, Literal["jump", "move", "number"]]
     moves: dict[str, str]

@@ -17,15 +17,15 @@ _SHOWN = 6
 """The most bytes of an example that are shown."""
 _ENDS = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF)
 
-Memory = dict[Byte, int]
+UnknownBytes = dict[Byte, int]
 """Values of unknown bytes; others are 0."""
 
 
 @dataclass(frozen=True)
-class Example:
+class UnequalResult:
     """Bytes on which element `lane` of two results differs: what the code stores, and what the program computes."""
 
-    memory: Memory
+    memory: UnknownBytes
     lane: int
     stored: int
     computed: int
@@ -45,7 +45,7 @@ def _name(array: Hashable) -> str:
     return " ".join(map(str, array)) if isinstance(array, tuple) else str(array)
 
 
-def different(values: Contents, have: Content, want: Content) -> Example | None:
+def different(values: Contents, have: Content, want: Content) -> UnequalResult | None:
     """Return an example on which two contents differ; None if none was found.
 
     Bytes are the ends of ranges, and random. Of an example that is found as many bytes as possible are set to 0.
@@ -55,7 +55,7 @@ def different(values: Contents, have: Content, want: Content) -> Example | None:
         return None
     unknown: dict[Byte, None] = {}
 
-    def difference(memory: Memory) -> Example | None:
+    def difference(memory: UnknownBytes) -> UnequalResult | None:
         def byte(of: Byte) -> int:
             unknown[of] = None
             return memory.get(of, 0)
@@ -65,24 +65,24 @@ def different(values: Contents, have: Content, want: Content) -> Example | None:
             return None
         left, right = (_elements([x for x in side if isinstance(x, int)]) for side in sides)
         unequal = (k for k, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
-        return next((Example(memory, k, left[k], right[k]) for k in unequal), None)
+        return next((UnequalResult(memory, k, left[k], right[k]) for k in unequal), None)
 
-    found = difference({})
+    example = difference({})
     rng = random.Random(1)
     choices: list[Callable[[], int]] = [lambda end=end: end for end in _ENDS[1:]]  # type: ignore[misc]
     choices += [lambda: rng.choice(_ENDS), lambda: rng.randrange(256)] * _RANDOM
     for choice in choices:
-        if found:
+        if example:
             break
-        found = difference({byte: choice() for byte in unknown})
-    return _shortened(found, difference) if found else None
+        example = difference({byte: choice() for byte in unknown})
+    return _shortened(example, difference) if example else None
 
 
 def _elements(data: Sequence[int]) -> list[int]:
     return [int.from_bytes(data[k : k + _LANE], "little", signed=True) for k in range(0, len(data), _LANE)]
 
 
-def _shortened(example: Example, difference: Callable[[Memory], Example | None]) -> Example:
+def _shortened(example: UnequalResult, difference: Callable[[UnknownBytes], UnequalResult | None]) -> UnequalResult:
     """Return an example with fewer bytes: halves, quarters and so on are left out while a difference remains."""
     tries, size = 0, len(example.memory)
     while size > 1 and tries < _SHORTENED:

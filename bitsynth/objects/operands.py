@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bitsynth.objects.arithmetic import Flags
+from bitsynth.objects.arithmetic import Flags, as_signed
 from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.values import Content, Contents
@@ -91,7 +91,7 @@ class RegisterFile:
         """Return a function that computes the address of an operand in memory."""
         place = operand.mem
         base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
-        scale, fixed, general, counter = place.scale, place.disp, self.general, self.table.counter
+        scale, fixed, general, counter = place.scale, self._offset(ins, operand), self.general, self.table.counter
         if base == counter:
             fixed, base = fixed + following, ""
         if place.segment or any(n and n not in general for n in (base, index)):
@@ -110,6 +110,13 @@ class RegisterFile:
         if index:
             return lambda: number(index) * scale + fixed & _EVERY
         return lambda: fixed & _EVERY
+
+    def _offset(self, ins: Any, operand: Any) -> int:
+        """Return the offset of an address; capstone 5 scales some that count operands by another size."""
+        encoding = ins.encoding
+        if ins.bytes[0] in self.table.scaled and encoding.disp_size == 1:
+            return as_signed(ins.bytes[encoding.disp_offset], 8) * int(operand.size)
+        return int(operand.mem.disp)
 
     def _general(self, ins: Any, operand: Any) -> str:
         """Return the full register that an operand is, or a part of."""
@@ -190,10 +197,16 @@ class RegisterFile:
         return aligned
 
     def vector_reader(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Content]:
-        """Return a function that reads the lowest `size` bytes of an operand of a vector instruction."""
+        """Return a function that reads the lowest `size` bytes of an operand of a vector instruction.
+
+        An operand in memory that has fewer is read into every lane.
+        """
         if self.is_memory(operand):
-            address, load = self._vector_address(ins, operand, size, following), self.memory.load
-            return lambda: load(address(), size)
+            load, read_size = self.memory.load, min(size, operand.size)
+            address, times = self._vector_address(ins, operand, read_size, following), size // read_size
+            if times == 1:
+                return lambda: load(address(), size)
+            return lambda: self.values.content(load(address(), read_size).data * times)
         name = ins.reg_name(operand.reg)
         if name in self._full:
             read = self.reader(ins, operand, following)

@@ -99,7 +99,8 @@ class CodeProcessor:
 
     def _disassembled(self, address: int) -> Any:
         ins = next(self._decoder.disasm(self.file.instruction_bytes(address), address), None)
-        if ins is None:
+        undefined = self._table.undefined
+        if ins is None or any(ins.bytes[0] == x and ins.bytes[at] & mask == bits for x, at, mask, bits in undefined):
             raise NotShown("these bytes are no instruction")
         return ins
 
@@ -252,10 +253,19 @@ class CodeProcessor:
         if not forms:
             raise NotShown("no declaration of this instruction")
         imm = operands.pop().imm & 0xFF if registers.is_immediate(operands[-1]) else None
-        to, given = operands[0], operands[1:]
-        order = self._table.order.get(name, list(range(len(given))))
+        spread = self._table.spread in ins.op_str
+        first, place, mask = self._table.spread_bit
+        if ins.bytes[0] == first and (ins.bytes[place] & mask > 0) != spread:
+            raise NotShown("this encoding is not known")
+        to = operands[0]
         for form in forms:
-            if self._fits(form, to, given, imm, order):
+            given = operands[1:]
+            # An operand that the result replaces is written once.
+            for k, operand in enumerate(form.operands):
+                if operand.name in form.tied:
+                    given.insert(k, to)
+            order = self._table.order.get(name, list(range(len(given))))
+            if self._fits(form, to, given, imm, order, spread=spread):
                 break
         else:
             raise NotShown("no declaration of this instruction with these operands")
@@ -275,8 +285,11 @@ class CodeProcessor:
             return lambda: write(apply(form, (left(), right()), number))
         return lambda: write(apply(form, [read() for read in in_order], number))
 
-    def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int]) -> bool:
-        """Return whether operands are those of a form; narrow operands may be the low bytes of a register."""
+    def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int], *, spread: bool) -> bool:
+        """Return whether operands are those of a form.
+
+        Narrow operands may be the low bytes of a register; with `spread` the operand in memory is one lane.
+        """
         registers = self._registers
         if (form.imm is None) != (imm is None) or (imm is not None and imm not in form.imms):
             return False
@@ -287,6 +300,8 @@ class CodeProcessor:
         for operand, k in zip(given, order, strict=True):
             size = form.operands[k].type.total_bits // 8
             low = registers.is_register(operand) and size < operand.size == _LEAST_VECTOR
+            if spread and registers.is_memory(operand):
+                size = form.operands[k].type.bits // 8
             if operand.size != size and not low:
                 return False
         return True

@@ -27,6 +27,8 @@ from bitsynth.store.matmul import MATMUL
 pytestmark = pytest.mark.toolchains
 
 BYTES, LOOKUP = "bs_mm_a8u_w8s_s32_avx2_6x16x2", "bs_mm_a2u_w1b_s32_avx2_3x64x4"
+WIDE = ["bs_mm_a8u_w8s_s32_avx512_6x64x4", "bs_mm_a8u_w1b_s32_avx512_16x16x32", "bs_mm_a1u_w4b_s32_avx512_3x192x6"]
+"""Dot products, operands in memory that are read into every lane, and permutations of bytes."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,7 +40,8 @@ def library(name, family, flags=()):
     """The library that a compiler builds of the kernel, its self-test included."""
     if features.arch() != "x86_64":
         pytest.skip("needs an x86_64 machine")
-    kernel, isa = kernel_of(name), load("avx2")
+    kernel = kernel_of(name)
+    isa = load(kernel.spec.isa)
     found = [c for c in toolchain.compilers(isa) if c.family == family]
     if not found:
         pytest.skip(f"{family} is not installed")
@@ -111,6 +114,21 @@ def test_the_command_says_for_which_sizes(capsys):
 @pytest.mark.parametrize("family", ["gcc", "clang"])
 def test_a_kernel_with_nested_loops_is_proved(family):
     assert prove(library(LOOKUP, family), LOOKUP).registers > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("family", ["gcc", "clang"])
+def test_a_kernel_of_wide_vectors_is_proved(family, name):
+    assert prove(library(name, family), name).registers > 500
+
+
+def test_each_mnemonic_with_a_tied_operand_has_an_order():
+    """Of two mnemonics of one form the result may replace different operands."""
+    isa = load("avx512")
+    order = machine_table(isa).order
+    names = {m for instr in isa.instrs.values() if instr.tied and not instr.floats for m in instr.mnemonics}
+    assert {name for name in names if name.startswith("vpermi2")} <= set(order)
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""How many shipped kernels are proved down to their machine code, and why are the others refused?
+
+    python benchmarks/proved_objects.py [--isa avx2,avx512] [--flags=-O2,-O3] [--every]
+
+Each kernel is compiled by gcc and by clang with each of the flags; `--every` takes variants too. For each compiler and
+flag it prints the number of kernels that are proved, the longest time of one, and refusals with their reasons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from pathlib import Path
+
+from wrong_objects import FAMILIES, library
+
+from bitsynth import paths
+from bitsynth.emit.correction_terms import has_row_terms
+from bitsynth.errors import BitsynthError, ToolError
+from bitsynth.kernel.names import KernelName
+from bitsynth.matmul import MatmulKernel
+from bitsynth.objects.prove import prove_object
+from bitsynth.store.matmul import MATMUL
+
+
+def kernels(isa: str, *, every: bool) -> list[tuple[str, str | None]]:
+    """Return names and variants of the shipped kernels of an instruction set."""
+    folder = paths.shipped_kernels() / isa
+    files: list[Path] = sorted(folder.rglob("bs_mm_*.json") if every else folder.glob("bs_mm_*.json"))
+    return [(f.stem, None if f.parent == folder else f.parent.relative_to(folder).as_posix()) for f in files]
+
+
+def reason(error: BitsynthError) -> str:
+    """Return why an object is refused: the instruction, without its operands and its address."""
+    found = re.search(r"at 0x\w+: (no instruction|\S+).*: ([^:]*)$", str(error))
+    return f"{found[1]}: {found[2]}" if found else str(error)
+
+
+def main() -> None:
+    """Print how many kernels are proved, by set, compiler and flag."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", default="avx2,avx512,avxvnni")
+    parser.add_argument("--flags", default="-O2,-O3")
+    parser.add_argument("--every", action="store_true")
+    given = parser.parse_args()
+    for isa in given.isa.split(","):
+        shipped = kernels(isa, every=given.every)
+        for family in FAMILIES:
+            for flag in given.flags.split(","):
+                proved, longest, reasons = 0, 0.0, Counter[str]()
+                for name, variant in shipped:
+                    kernel = MatmulKernel(MATMUL.load_named(name, variant), KernelName.parse(name).spec)
+                    program = kernel.entry.kernel
+                    try:
+                        path = library(kernel, family, flag)
+                        proof = prove_object(path, name, program, row_terms=has_row_terms(program, kernel.spec))
+                    except ToolError as error:
+                        reasons[str(error)] += 1
+                        continue
+                    except BitsynthError as error:
+                        reasons[reason(error)] += 1
+                        continue
+                    proved, longest = proved + 1, max(longest, proof.seconds)
+                print(
+                    f"{isa} by {family} {flag}: {proved} of {len(shipped)} proved, at most {longest:.1f} s", flush=True
+                )
+                for text, number in reasons.most_common():
+                    print(f"    {number:>3} refused: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
