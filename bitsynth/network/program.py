@@ -21,7 +21,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
     from bitsynth.network.declines import Alternative
-    from bitsynth.network.formulas.affine import AffineFormula
+    from bitsynth.network.formulas.affine_formula import AffineFormula
     from bitsynth.network.formulas.curves import Curve
     from bitsynth.network.formulas.step_functions import StepFunction
 

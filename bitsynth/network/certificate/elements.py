@@ -27,7 +27,7 @@ from bitsynth.network.certificate.claims import (
 from bitsynth.network.certificate.edges import edge_record, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
 from bitsynth.network.certificate.records import ElementSums, RegridRecord, StepClaim, to_dict
-from bitsynth.network.formulas.affine import AffineFormula
+from bitsynth.network.formulas.affine_formula import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root

@@ -18,119 +18,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import msgspec
 import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import arithmetic_of
-from bitsynth.graph.arithmetic.intervals import Intervals, interval
+from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
-from bitsynth.isa.doubles import ONE, ZERO, bits_of
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.claimed import ClaimedGate, ClaimedRescale
-from bitsynth.layers.epilogues.floats import GateLine, apply_gate, claim_rescale, gate_bounds
-from bitsynth.network.formulas.chain import AFFINE_OPS, Chain
+from bitsynth.network.formulas.affine_formula import AffineFormula
+from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
 from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
-from bitsynth.network.formulas.residuals import Paired, PairProof
+from bitsynth.network.formulas.residuals import MAX_VALUE_ERROR, Paired, PairProof
 from bitsynth.network.formulas.search import NEAREST_PAIRS, ByChannel, find_together
 from bitsynth.network.formulas.step_functions import StepFunction, ranges
 from bitsynth.spec.matmul import MatmulOperand
-
-
-@dataclass(frozen=True, eq=False)
-class AffineFormula:
-    """An affine formula in float64 for each channel, or one for all.
-
-    Args:
-        factor: (channels,), of sums.
-        summand: (channels,).
-        zero: The code that is added after rounding.
-        limits: The least and the greatest code.
-        ratio: (channels,), of elements of a second edge; None without one.
-        gate: Factor and summand of a gate, as `Rescale` has it; None without one.
-    """
-
-    factor: Tensor
-    summand: Tensor
-    zero: int
-    limits: tuple[int, int]
-    ratio: Tensor | None = None
-    gate: GateLine | None = None
-
-    def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
-        """Return the codes of integers (points, channels) that `text` gives."""
-        value = sums * self.factor + self.summand
-        if elements is not None and self.ratio is not None:
-            value = value + elements * self.ratio
-        return self._rounded(apply_gate(value, self.gate))
-
-    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Return bounds of the codes of accumulators from `low` to `high` (points, channels), without a second edge."""
-        first, last = (sums * self.factor + self.summand for sums in (low, high))
-        least, most = gate_bounds(first, last, self.gate)
-        return self._rounded(least), self._rounded(most)
-
-    def _rounded(self, values: Tensor) -> Tensor:
-        low, high = (float(end - self.zero) for end in self.limits)
-        return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
-
-    @property
-    def text(self) -> str:
-        """The code in the lane language: the value clipped, then rounded.
-
-        Of an accumulator s with factor f and summand b, and an element e of a second edge with ratio r.
-        """
-        return f"{self._whole} + {self.zero}"
-
-    @property
-    def texts_of_rows(self) -> tuple[str, str]:
-        """The rounded value, and the code that is clipped later: the same codes, if int32 holds all values."""
-        whole = f"dnearest({self._value})"
-        return whole, f"smin(smax({whole} + {self.zero}, {self.limits[0]}), {self.limits[1]})"
-
-    @property
-    def near_half_text(self) -> str:
-        """The bit that says that a clipped value is within `GUARD` of a half."""
-        return f"~bit(dlt(dabs(dsub({self._clipped}, double_of({self._whole}))), {bits_of(0.5 - GUARD)}))"
-
-    @property
-    def _whole(self) -> str:
-        return f"dnearest({self._clipped})"
-
-    @property
-    def _clipped(self) -> str:
-        low, high = (bits_of(float(end - self.zero)) for end in self.limits)
-        return f"dmin(dmax({self._value}, {low}), {high})"
-
-    @property
-    def _value(self) -> str:
-        value = "dadd(dmul(double_of(s), f), b)"
-        if self.ratio is not None:
-            value = f"dadd({value}, dmul(double_of(e), r))"
-        if self.gate is not None:
-            factor, summand = map(bits_of, self.gate)
-            value = f"dmul({value}, dmin(dmax(dadd(dmul({value}, {factor}), {summand}), {ZERO}), {ONE}))"
-        return value
-
-    def formula(self) -> ClaimedRescale | ClaimedGate:
-        """Return the formula as a certificate claims it."""
-        claim = claim_rescale(self.factor, self.summand, self.zero, self.limits, self.gate)
-        return claim if self.ratio is None else msgspec.structs.replace(claim, factor=self.ratio[:, None])
-
-    def of(self, channels: int) -> AffineFormula:
-        """Return the formula with a factor and a summand for each of `channels` channels."""
-        every = [None if x is None else np.broadcast_to(x, channels) for x in (self.factor, self.summand, self.ratio)]
-        assert every[0] is not None
-        assert every[1] is not None
-        return replace(self, factor=every[0], summand=every[1], ratio=every[2])
-
-    def repeated(self, times: int) -> AffineFormula:
-        """Return the formula for the channels repeated `times` times, one after another."""
-        ratio = None if self.ratio is None else np.tile(self.ratio, times)
-        return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
 
 
 def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> AffineFormula | None:
@@ -264,12 +168,6 @@ class _UlpOffsets(ByChannel):
     units: Tensor
 
 
-_MAX_VALUE_ERROR = 1e-9
-"""The distance to a half, in codes, within which the reference is asked: far more than float64 is off by."""
-_MAX_GUARDED_PART = 2.0**17
-"""The greatest part of a value, in codes, for which float64 is off by less than the guard."""
-GUARD = 1e-8
-"""The distance to a half within which a guarded formula does not decide."""
 _MAX_PAIRS = 1 << 26
 _MAX_ASKED = 1 << 14
 _PAIRS_AT_ONCE = 1 << 22
@@ -278,69 +176,18 @@ _RANDOM_POINTS = 64
 
 def find_paired_affine(paired: Paired) -> AffineFormula | None:
     """Find the affine formula that equals a chain for all accumulators and elements of the second edge; or None."""
-    ends = _find_quantizer(paired)
-    if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
-        return None
     proof = PairProof(paired)
-    affine = _fit_paired(proof, *ends)
+    affine = proof.affine
     if affine is None or (asked := _find_points_near_halves(proof, affine)) is None:
         return None
     sums, elements = asked
-    same = affine.codes(sums, elements) == proof.codes(sums, elements)
+    same = affine.codes(sums, elements) == proof.ask(sums, elements)
     return affine if same.all() else None
 
 
 def find_guarded_affine(paired: Paired) -> AffineFormula | None:
-    """Find the affine formula that decides all codes but those of values within `GUARD` of a half; None if none does.
-
-    The formula has the chain's values at three corners of the range, so in between it differs from the chain by at most
-    4 * _MAX_VALUE_ERROR / 64. The rounding of float64 adds at most as much.
-    """
-    ends = _find_quantizer(paired)
-    if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
-        return None
-    proof = PairProof(paired)
-    affine = _fit_paired(proof, *ends)
-    if affine is None or affine.ratio is None:
-        return None
-    sums, seconds = (np.abs(np.stack(pair)).max(0) for pair in ((proof.low, proof.high), (proof.least, proof.most)))
-    parts = np.abs(affine.factor) * sums, np.abs(affine.summand), np.abs(affine.ratio) * seconds
-    return affine if max(part.max() for part in parts) < _MAX_GUARDED_PART else None
-
-
-def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
-    """Return the edge of values before rounding, the quantizer, and whether a ReLU is between them; None for others."""
-    nodes = list(paired.chain.nodes)
-    before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in AFFINE_OPS]
-    last = nodes[-1]
-    if last.op != "quantize" or last.attributes["rounding"] not in ("ROUND", "HALF_EVEN"):
-        return None
-    if before and (before != [nodes[-2]] or before[0].op != "relu"):
-        return None
-    if any(np.size(last.attributes[key]) != 1 for key in ("scale", "zero")):
-        return None
-    return (nodes[-2] if before else last).inputs[0], last, bool(before)
-
-
-def _fit_paired(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
-    """Return the affine formula through the values at three corners of the range; None if they are not exact enough."""
-    zero, scale = (float(np.asarray(node.attributes[key]).reshape(())) for key in ("zero", "scale"))
-    low, high, first, last = proof.low, proof.high, proof.least, proof.most
-    if zero != round(zero) or not ((high > low).all() and (last > first).all()):
-        return None
-    seconds = proof.paired.integers(np.stack([first, first, last]))
-    values = proof.oracle.values([np.stack([low, high, low]), seconds])
-    numbers = interval(Intervals().number(values[edge], values.graph.edges[edge]))
-    if (numbers.high - numbers.low).max() > scale * _MAX_VALUE_ERROR / 64:
-        return None
-    start, by_sum, by_element = ((numbers.low + numbers.high) / 2 / scale).reshape(3, -1)
-    factor, ratio = (by_sum - start) / (high - low), (by_element - start) / (last - first)
-    if np.abs(factor).min() < 4 * _MAX_VALUE_ERROR:
-        return None
-    offset = proof.paired.operand.offset
-    least = max(int(node.attributes["low"]), round(zero)) if relu else int(node.attributes["low"])
-    limits = least - offset, int(node.attributes["high"]) - offset
-    return AffineFormula(factor, start - factor * low - ratio * first, round(zero) - offset, limits, ratio)
+    """Find the affine formula that gives the codes of all values not within `GUARD` of a half; None if none does."""
+    return PairProof(paired).guarded
 
 
 def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
@@ -382,7 +229,7 @@ def _points_near_halves(
         exact = (halves[:, None] - affine.summand - affine.ratio * some) / affine.factor
         sums = np.rint(exact)
         near = (
-            (np.abs(exact - sums) * np.abs(affine.factor) < _MAX_VALUE_ERROR)
+            (np.abs(exact - sums) * np.abs(affine.factor) < MAX_VALUE_ERROR)
             & (sums >= proof.low)
             & (sums <= proof.high)
         )

@@ -24,7 +24,7 @@ from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 
 if TYPE_CHECKING:
-    from bitsynth.network.formulas.affine import AffineFormula
+    from bitsynth.network.formulas.affine_formula import AffineFormula
     from bitsynth.network.formulas.rescaling import Wanted
     from bitsynth.spec.matmul import MatmulOperand
 

@@ -16,12 +16,12 @@ from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, find_chain, find_joined_chain, step_function_of
 from bitsynth.network.formulas.affine import (
-    AffineFormula,
     find_affine,
     find_gated_affine,
     find_guarded_affine,
     find_paired_affine,
 )
+from bitsynth.network.formulas.affine_formula import AffineFormula
 from bitsynth.network.formulas.chain import explain_no_chain
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, find_product_of, has_channels, repeats

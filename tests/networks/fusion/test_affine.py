@@ -7,8 +7,10 @@ from support.lane_texts import evaluated
 
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import find_chain, find_step_function
-from bitsynth.network.formulas.affine import GUARD, AffineFormula, find_affine
+from bitsynth.network.formulas import Paired, find_chain, find_joined_chain, find_step_function
+from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.formulas.affine_formula import GUARD, AffineFormula
+from bitsynth.network.formulas.residuals import PairProof
 from bitsynth.network.fusion.affine import AffineGroup
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.program import Buffer, NetworkProgram
@@ -82,3 +84,38 @@ def test_the_guard_is_open_near_halves():
     zeros = np.zeros(values.shape, np.int64)
     given = {"s": (zeros, 32), "e": (zeros, 32), "f": formula.factor, "b": formula.summand, "r": formula.factor}
     np.testing.assert_array_equal(evaluated(formula.near_half_text, given)[0], [1, 1, 1, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.25, 3.0), (0.37, 0.0)])
+def test_codes_of_pairs_are_the_references_also_at_halves(rng, scale, zero):
+    """With scales that are powers of two, many values are halves: the reference is asked about these."""
+    small = Small()
+    one, other = (small.codes(name, (1, 6, 3, 5), -900, 900) for name in "xy")
+    factors = np.array([0.125, -0.25, 0.5, -1, 0.75, 0.3], np.float32).reshape(-1, 1, 1)
+    total = small.add("add", small.add("mul", one, small.constant(factors)), other)
+    graph = small.build((small.quantized(small.add("relu", total), scale, zero, high=15),))
+    chain = find_joined_chain(DefUse(graph, TARGET), "x", 1, graph.nodes[0])
+    assert chain is not None
+    proof = PairProof(Paired(graph, chain, operand_of(graph.edges[chain.end]), None))
+    assert proof.guarded is not None
+    sums, elements = rng.integers(-900, 901, (2, 600, 6))
+    sums[::2] = np.rint((rng.integers(-1, 18, (300, 6)) * scale - elements[::2]) / factors.ravel()).clip(-900, 900)
+    want = proof.ask(sums, elements)
+    np.testing.assert_array_equal(proof.codes(sums, elements), want)
+    assert proof.guarded.decide(sums, elements)[1].any() == (scale == 0.25)
+    assert len(np.unique(want)) > 9
+
+
+def test_breakpoints_of_pairs_do_not_depend_on_guesses(rng):
+    small = Small()
+    one, other = (small.codes(name, (1, 3, 2, 2), -90, 90) for name in "xy")
+    factors = np.array([0.125, -0.25, 0.3], np.float32).reshape(-1, 1, 1)
+    total = small.add("add", small.add("mul", one, small.constant(factors)), other)
+    graph = small.build((small.quantized(total, 0.7, 4.0, high=15),))
+    chain = find_joined_chain(DefUse(graph, TARGET), "x", 1, graph.nodes[0])
+    proof = PairProof(Paired(graph, chain, operand_of(graph.edges[chain.end]), None))
+    elements = proof.paired.elements
+    near = rng.integers(-90, 91, (15, len(elements) * 3))
+    np.testing.assert_array_equal(
+        proof.breakpoints(elements, proof.codes), proof.breakpoints(elements, proof.ask, near)
+    )
