@@ -8,8 +8,8 @@ and records every such belief as a proof obligation (`obligations.py`). Z3 disch
     obligation   instruction: cnt.u8x16 on bits in 0xff: the result is the sum of the 8 bits
     discharge    for all x: cnt as declared in isa_specs/ equals that sum
 
-`independent.py` is a second checker that shares no code with any of this; `recheck.py` runs it on a kernel that was just
-solved, for `bitsynth verify`, and writes it next to emitted C.
+`independent.py` is a second checker that shares no code with any of this. `recheck.py` runs it on a kernel that was
+just solved, and for `bitsynth verify`, and writes it next to emitted C.
 `proved.py` holds the result as a type that nothing else can make. A stored kernel is checked again when it is loaded;
 its obligations are then those on record.
 """
