@@ -5,7 +5,7 @@ ONNX Runtime folds constants and batch norm first. Then an edge gets a quantizer
 * a product with constant weights reads it: its bits are searched;
 * two of an operator's inputs are computed at run time, as of a residual addition: all inputs are quantized, but one of
   an Add, whose accumulators the addition joins;
-* a pool or a mean reads it, or several nodes do.
+* a pool or a mean reads it, or several nodes do; but not if its numbers are those of an output.
 
 Every other edge is between a product and its quantizer, so that its operator is fused into the layer.
 
@@ -261,7 +261,8 @@ class FloatModel:
         for edge, readers in self.readers.items():
             if edge in self.makers and len(readers) > 1:
                 wanted[edge] = None
-        wanted = {e: None for e in wanted if self._is_float(e) and e not in self.in_floats}
+        kept = {e for e in wanted if self._is_float(e) and e not in self.in_floats and not self._is_of_output(e)}
+        wanted = {e: None for e in wanted if e in kept}
         others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
         return (*of_inputs, *others)
 
@@ -332,6 +333,15 @@ class FloatModel:
             if len(runtime_edges) != 1 or node.op_type in (*_POOLS, *_MOVES, "Softmax"):
                 return False
             edge = runtime_edges[0]
+
+    def _is_of_output(self, edge: str) -> bool:
+        """Return whether an output has the numbers of an edge: only moves are in between, or a concatenation.
+
+        Such an output is wanted in floats: the state of a recurrent network, for example, is an input of the next run,
+        and errors of 8 bits would add up from run to run.
+        """
+        moved = [n for n in self.readers.get(edge, ()) if n.op_type in (*_MOVES, "Concat")]
+        return edge in self.outputs or any(self._is_of_output(name) for n in moved for name in n.output)
 
     def _is_of_codes(self, edge: str, quantized: set[str]) -> bool:
         """Return whether an edge holds codes already: moves made it of a quantized edge."""

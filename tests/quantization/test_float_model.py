@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.onnx_files import float_network, node
+from support.onnx_files import float_network, node, tensor
 
 from bitsynth.quantization.float_model import FloatModel
 
@@ -33,6 +33,26 @@ def test_the_quantizer_after_a_product_is_found_through_a_residual_addition(netw
 def test_edges_of_codes_that_layers_compute(network):
     """Neither inputs nor means of pools, whose scales no accumulators are divided by."""
     assert network.computed_edges == {"a1", "a2"}
+
+
+def test_numbers_of_outputs_stay_in_floats():
+    """Of a recurrent cell: the state is an output, next to another one, and is read by a product through Relu."""
+    nodes = [
+        node("MatMul", "x w", "g"),
+        node("Add", "g c", "n"),
+        node("Tanh", "n", "h"),
+        node("Concat", "h n", "state", axis=1),
+        node("Unsqueeze", "state axes", "s"),
+        node("Relu", "h", "r"),
+        node("MatMul", "r v", "y"),
+    ]
+    rng = np.random.default_rng(5)
+    values = {"w": rng.normal(size=(4, 6)), "v": rng.normal(size=(6, 2))}
+    made = float_network(nodes, {"x": (1, 4), "c": (1, 6)}, values, outputs="y s")
+    made.graph.initializer.append(tensor(np.array([0], np.int64), "axes"))
+    network = FloatModel(made)
+    assert network.searched_edges == ("r",)
+    assert set(network.other_edges) == {"x", "c"}
 
 
 def test_residual_additions_before_the_next_quantizer(network):
