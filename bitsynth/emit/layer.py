@@ -168,7 +168,7 @@ class LayerText:
         return [f"{name}.c", *programs, *sorted(f for f in runtime if f.endswith(".c") and f != POOL)]
 
     def _test_size(self, way: str) -> int:
-        """Return an image height or width with a few windows, at the edges and away from them."""
+        """Return an image height or width with five windows, at the edges and away from them."""
         edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
         names = *(f"{field}_{way}" for field in ("kernel", "dilation", "stride")), *edges
         kernel, dilation, stride, before, behind = (int(self.numbers[name]) for name in names)

@@ -36,7 +36,18 @@ static const uint64_t weights[5] = {
 };
 /* clang-format on */
 
-static const struct bs_shape shape = {BATCH, HEIGHT, WIDTH};
+/* Shapes of the input that are tried, the largest first; and the one that is tried now. */
+static const struct bs_shape shapes[] = {
+    {BATCH, HEIGHT, WIDTH},
+    {1, HEIGHT - 1, WIDTH},
+    {1, HEIGHT - 4 * 1, WIDTH - 4 * 1},
+};
+static struct bs_shape shape = {BATCH, HEIGHT, WIDTH};
+
+static size_t pixels(void)
+{
+    return shape.batch * shape.height * shape.width;
+}
 
 static int32_t wgt_value(size_t i)
 {
@@ -65,7 +76,7 @@ static uint8_t act_code(int pattern, uint32_t *state, uint32_t i)
     }
 }
 
-/* Returns one accumulator of a plain convolution of codes [BATCH][HEIGHT][WIDTH][IN]. */
+/* Returns one accumulator of a plain convolution of codes, channels last. */
 static int32_t sum_at(const uint8_t *codes, size_t image, size_t oy, size_t ox, size_t channel)
 {
     int32_t sum = 0;
@@ -73,9 +84,9 @@ static int32_t sum_at(const uint8_t *codes, size_t image, size_t oy, size_t ox, 
         for (long kx = 0; kx < KW; ++kx) {
             const long y = (long)oy * 1 + ky * 1 - 1;
             const long x = (long)ox * 1 + kx * 1 - 1;
-            if (y < 0 || y >= HEIGHT || x < 0 || x >= WIDTH)
+            if (y < 0 || y >= (long)shape.height || x < 0 || x >= (long)shape.width)
                 continue;
-            const size_t pixel = (image * HEIGHT + (size_t)y) * WIDTH + (size_t)x;
+            const size_t pixel = (image * shape.height + (size_t)y) * shape.width + (size_t)x;
             const uint8_t *from = codes + pixel * IN + channel / OC * IC;
             for (size_t i = 0; i < IC; ++i) {
                 const size_t tap = ((channel * IC + i) * KH + (size_t)ky) * KW + (size_t)kx;
@@ -88,7 +99,7 @@ static int32_t sum_at(const uint8_t *codes, size_t image, size_t oy, size_t ox, 
 /* Lays the input out for layer. */
 static void lay_out(const uint8_t *codes, void *input)
 {
-    memcpy(input, codes, (size_t)BATCH * HEIGHT * WIDTH * IN);
+    memcpy(input, codes, pixels() * IN);
 }
 
 /* Computes results: portable C of the function that the layer's programs are proved to compute. */
@@ -168,7 +179,7 @@ static int is_right(const void *output, size_t pixel, size_t pixels, size_t chan
 struct buffers {
     uint8_t *codes;
     void *input, *output, *arena;
-    size_t output_bytes, arena_bytes;
+    size_t input_bytes, output_bytes, arena_bytes;
 };
 
 static int all_right(const struct buffers *b)
@@ -176,23 +187,35 @@ static int all_right(const struct buffers *b)
     static int32_t sums[COLUMNS];
     static uint8_t results[COLUMNS];
     const struct bs_shape out = layer_output(shape);
-    const size_t pixels = out.height * out.width;
-    for (size_t pixel = 0; pixel < BATCH * pixels; ++pixel) {
-        const size_t image = pixel / pixels, y = pixel % pixels / out.width;
+    const size_t each = out.height * out.width;
+    for (size_t pixel = 0; pixel < shape.batch * each; ++pixel) {
+        const size_t image = pixel / each, y = pixel % each / out.width;
         for (size_t c = 0; c < OUT; ++c)
             sums[c] = sum_at(b->codes, image, y, pixel % out.width, c);
         wanted(wanted_constants, wanted_shared, 1, COLUMNS, sums, 0, NULL, NULL, 0, results, 0);
         for (size_t c = 0; c < OUT; ++c)
-            if (!is_right(b->output, pixel, pixels, c, results[c]))
+            if (!is_right(b->output, pixel, each, c, results[c]))
                 return 0;
     }
     return 1;
 }
 
+/* Whether the output has as many lines and columns as there are windows. */
+static int is_sized(void)
+{
+    const struct bs_shape out = layer_output(shape);
+    const size_t h = (shape.height + 2 - 3) / 1 + 1;
+    const size_t w = (shape.width + 2 - 3) / 1 + 1;
+    return out.batch == shape.batch && out.height == h && out.width == w;
+}
+
+/* Memory that is not part of the call has no codes, and the arena holds no zeros. */
 static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
 {
     uint32_t state = 1;
-    for (uint32_t i = 0; i < (uint32_t)BATCH * HEIGHT * WIDTH * IN; ++i)
+    memset(b->input, 0xff, b->input_bytes);
+    memset(b->arena, 0xa5, b->arena_bytes);
+    for (uint32_t i = 0; i < (uint32_t)pixels() * IN; ++i)
         b->codes[i] = act_code(pattern, &state, i / IN + i % IN);
     memset(b->output, 0xa5, b->output_bytes);
     lay_out(b->codes, b->input);
@@ -213,6 +236,7 @@ static int untouched(const struct buffers *b)
 /* A call without input, output or arena is refused, and nothing is written. */
 static int refuses_null(const struct buffers *b)
 {
+    memset(b->input, 0, b->input_bytes);
     memset(b->output, 0xa5, b->output_bytes);
     const int input = layer_run(shape, NULL, b->output, b->arena, b->arena_bytes, NULL);
     const int output = layer_run(shape, b->input, NULL, b->arena, b->arena_bytes, NULL);
@@ -223,7 +247,7 @@ static int refuses_null(const struct buffers *b)
 /* A code beyond the last is refused, and nothing is written. */
 static int refuses(const struct buffers *b)
 {
-    const size_t last = (size_t)BATCH * HEIGHT * WIDTH * IN - 1;
+    const size_t last = pixels() * IN - 1;
     memset(b->codes, 0, last);
     b->codes[last] = 4;
     memset(b->output, 0xa5, b->output_bytes);
@@ -239,6 +263,11 @@ static int check_all(const struct buffers *b)
     for (int pattern = 0; right && pattern < PATTERNS; ++pattern)
         right =
             check(pattern, b, pattern % 2 ? NULL : pool) && (pattern || check(pattern, b, NULL));
+    for (size_t i = 0; right && i < sizeof shapes / sizeof *shapes; ++i) {
+        shape = shapes[i];
+        right = is_sized() && (i == 0 || (check(0, b, pool) && check(2, b, NULL)));
+    }
+    shape = shapes[0];
     bs_pool_destroy(pool);
     right = right && refuses_null(b);
     return right && refuses(b);
@@ -249,6 +278,7 @@ int layer_selftest(void)
     const struct bs_shape out = layer_output(shape);
     const size_t codes = (size_t)BATCH * HEIGHT * WIDTH * (IN + 63);
     struct buffers b;
+    b.input_bytes = codes;
     b.output_bytes = (size_t)BATCH * out.height * out.width * (OUT + 63) * 4;
     b.arena_bytes = layer_arena_bytes(shape, 3);
     b.codes = malloc(codes);
