@@ -37,7 +37,7 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, Proved[ElementwiseProgram]]):
     name = "elementwise"
     noun = "an elementwise program"
     record = ProgramEntry
-    format = 2
+    format = 3
     pattern = "elementwise/*.json"
     remedy = "delete it, and it is found anew where it is wanted"
 

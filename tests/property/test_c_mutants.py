@@ -1,5 +1,6 @@
 """Self-tests of emitted C: every one-line mutant that changes a result is caught, and the others are counted."""
 
+import random
 import re
 import shutil
 import subprocess
@@ -7,12 +8,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.c_mutants import Mutant, mutants, sample
 
 from bitsynth.host import features
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import period
+from bitsynth.layers import Conv2d, Thresholds
 from bitsynth.matmul import get_kernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.toolchains]
@@ -22,7 +25,10 @@ WRONG, TIMES = 1, 20
 """The exit status where two results differ, and the most seconds that a mutant may run."""
 KERNELS = [((2, 1), {}, 36), ((4, 4), {"act_encoding": "bipolar"}, 8), ((1, 1), {"method": "popcount"}, 12)]
 """Widths of kernels, more arguments, and how many mutants of each are tried."""
-SEED = 5
+SEED, LAYER_MUTANTS = 5, 40
+CALLERS = {"runs.c", "layer_selftest.c"}
+RUNTIME = {"bs_layer", "bs_tiles", "bs_pack", "bs_finish", "bs_values", "bs_codes", "bs_encode", "bs_joined"}
+"""Files of the runtime whose code layers run."""
 
 COMPARE = """\
 #include "NAME.h"
@@ -157,6 +163,50 @@ int main(void)
 }
 """
 
+RUNS = """\
+enum { OUT = 20, IN = 24, LAST = 3 };
+#include "layer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static uint32_t state;
+static uint32_t any(uint32_t count) { state = state * 1664525u + 1013904223u; return (state >> 8) % count; }
+static void run(struct bs_shape shape, size_t threads, uint32_t kind, size_t cut)
+{
+    const struct bs_shape out = layer_output(shape);
+    const size_t codes = shape.batch * shape.height * shape.width * IN, bytes = layer_arena_bytes(shape, threads);
+    const size_t results = out.batch * out.height * out.width * OUT * 4 + 64;
+    uint8_t *input = malloc(codes + 1), *output = malloc(results), *arena = malloc(bytes + 64);
+    struct bs_pool *pool = threads > 1 ? bs_pool_create(threads) : NULL;
+    memset(output, 0xa5, results);
+    memset(arena + bytes, 0xa5, 64);
+    for (size_t i = 0; i < codes; ++i)
+        input[i] = (uint8_t)(kind == 0 ? any(LAST + 1) : kind == 1 ? LAST : kind == 2 ? 0 : any(2) * LAST);
+    const int status = layer_run(shape, input, output, arena, bytes - cut, pool);
+    uint64_t hash = 1;
+    for (size_t i = 0; i < results; ++i) hash = (hash ^ output[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < 64; ++i) hash = (hash ^ arena[bytes + i]) * 0x100000001b3u;
+    printf("%zu %zu %zu: %zu %zu %d %016llx\\n",
+           shape.batch, shape.height, shape.width,
+           out.height, out.width, status, (unsigned long long)hash);
+    bs_pool_destroy(pool); free(input); free(output); free(arena);
+}
+int main(void)
+{
+    static const struct bs_shape shapes[] = {{2, 9, 7}, {1, 3, 4}, {3, 1, 1}, {1, 12, 5}, {2, 2, 9}, {1, 17, 16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
+        for (uint32_t kind = 0; kind < 4; ++kind) {
+            state = (uint32_t)i;
+            run(shapes[i], 1, kind, 0);
+            run(shapes[i], 3, kind, 0);
+            run(shapes[i], 2, kind, 0);
+            if (kind == 0) run(shapes[i], 2, kind, 1);
+        }
+    return 0;
+}
+"""
+"""Runs of a layer for shapes, codes, threads and an arena that is too small: status, and a digest of results."""
+
 
 def driver(k, plain):
     """The comparison of a kernel, whose rows are activations, with the same one whose names begin with `plain`."""
@@ -246,6 +296,11 @@ def kernel_trial(folder, k):
     return Trial(folder, k.name, tuple(f"{part}.o" for part in parts), ("compare.o", "plain.o"))
 
 
+def output(folder: Path, *objects: str) -> bytes:
+    """What the program of these objects prints; nothing if it fails or hangs."""
+    return b"" if status(folder, *objects) else subprocess.run(["./program"], cwd=folder, stdout=-1, check=True).stdout
+
+
 @pytest.mark.parametrize(("widths", "more", "count"), KERNELS, ids=str)
 def test_no_wrong_mutant_of_a_kernel_passes_its_self_test(widths, more, count, tmp_path, skip_isa):
     """Those that pass give the same packed rows, terms and products for random and extreme operands of many sizes."""
@@ -259,3 +314,53 @@ def test_no_wrong_mutant_of_a_kernel_passes_its_self_test(widths, more, count, t
     print(k.name, dict(counts))
     assert missed == []
     assert counts["caught"] > counts["equal"]
+
+
+def layer_c():
+    """The C of a small layer with an epilogue."""
+    rng = np.random.default_rng(1)
+    levels = Thresholds(np.sort(rng.integers(-40, 40, (20, 3)), axis=1))
+    layer = Conv2d(rng.choice([-1, 1], (20, 24, 3, 3)), 2, 1, padding=1, stride=2, epilogue=levels, isa="avx2")
+    return {name: text for name, text in layer.files("layer").items() if name != "main.c"}
+
+
+def executed(folder, name):
+    """The numbers, from 0, of the lines of a file that a run has executed, as gcov counts them."""
+    subprocess.run(["gcov", f"{name}.c"], cwd=folder, capture_output=True, check=True)
+    counted = re.findall(r"^ *[0-9]+\*?: *([0-9]+):", (folder / f"{name}.c.gcov").read_text(), re.MULTILINE)
+    return {int(line) - 1 for line in counted}
+
+
+def test_no_wrong_mutant_of_the_runtime_passes_the_self_test_of_a_layer(tmp_path, skip_isa):
+    """Mutants of lines that the layer executes; those that pass write the same in every run."""
+    if shutil.which("gcc") is None or shutil.which("gcov") is None or not features.matches(load("avx2").table):
+        skip_isa("avx2", "no gcc with gcov, or no AVX2")
+    files = {**layer_c(), "runs.c": RUNS}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "main.c").write_text("int layer_selftest(void); int main(void) { return layer_selftest(); }")
+    parts = [name.removesuffix(".c") for name in files if name.endswith(".c") and name not in CALLERS]
+    runtime = [name for name in parts if name in RUNTIME]
+    for name in [*parts, "runs", "main", "layer_selftest"]:
+        assert compiled(tmp_path, name, *(["--coverage"] if name in runtime else []))
+    objects = [f"{name}.o" for name in parts]
+    status(tmp_path, *objects, "runs.o", "--coverage")
+    lines = {name: executed(tmp_path, name) for name in runtime}
+    for name in runtime:
+        assert compiled(tmp_path, name)
+    wanted = output(tmp_path, *objects, "runs.o")
+    found = [(name, m) for name in runtime for m in mutants(files[f"{name}.c"]) if m.line in lines[name]]
+    counts, missed = Counter[str](), list[str]()
+    for name, mutant in random.Random(SEED).sample(found, LAYER_MUTANTS):
+        (tmp_path / "mutant.c").write_text(mutant.of(files[f"{name}.c"]))
+        if not compiled(tmp_path, "mutant"):
+            continue
+        others = ["mutant.o", *(part for part in objects if part != f"{name}.o")]
+        caught = status(tmp_path, *others, "layer_selftest.o", "main.o") != 0
+        kind = "caught" if caught else "equal" if output(tmp_path, *others, "runs.o") == wanted else "missed"
+        counts[kind] += 1
+        if kind == "missed":
+            missed.append(f"{name} {mutant}")
+    print(dict(counts))
+    assert missed == []
+    assert counts["caught"] > 10

@@ -12,6 +12,7 @@ from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
+from bitsynth.isa.step import to_json
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof.elementwise.checker import check
 from bitsynth.proof.elementwise.discharge import discharge
@@ -137,6 +138,60 @@ def test_a_record_of_other_statements_is_refused():
     program = ELEMENTWISE.find("avx2", SPEC).artifact
     with pytest.raises(SpecError, match="statements differ"):
         Proved.on_record(program, ("for every s: 0",))
+
+
+def other_lines(name, old, new):
+    """The record of a stored program whose program has other lines, else unchanged, with its digest."""
+    record = ELEMENTWISE.read(ELEMENTWISE.named(name))
+    text = "\n".join(lines(record.program.steps))
+    assert text.count(old) == 1
+    program = change(record.program, program=tuple(text.replace(old, new).split("\n")))
+    return msgspec.structs.replace(record, program=program).with_digest()
+
+
+CHECKER_ACCEPTS = {
+    "wrong": (
+        "thresholds15_s16_row_words_avx2",
+        "v32 = blendv.u8x32 t4_0 t12_0 v12",
+        "v32 = blendv.u8x32 s0_4 t12_0 v12",
+    ),
+    "wrong in a few places": ("signs_avx2", "v9 = add.u32x8 v5 k1", "v9 = add.u64x4 v5 k1"),
+    "right, in another order": (
+        "dequantize_codes_avx2",
+        "v7 = mullo32.u32x8 v3 f0_0\nv8 = mullo32.u32x8 v5 f0_0",
+        "v8 = mullo32.u32x8 v5 f0_0\nv7 = mullo32.u32x8 v3 f0_0",
+    ),
+}
+"""Programs that are one change away from a stored one, which the checker does not refuse: Z3 has not seen them."""
+
+
+@pytest.mark.parametrize("what", CHECKER_ACCEPTS)
+def test_a_program_that_z3_has_not_seen_is_refused(tmp_path, what):
+    """A record's statements name the program, so that those of another program do not serve it."""
+    record = other_lines(*CHECKER_ACCEPTS[what])
+    assert check(record.program) > 0
+    path = tmp_path / f"{record.name}.json"
+    path.write_bytes(to_json(record))
+    with pytest.raises(SpecError, match="the statements differ"):
+        ELEMENTWISE.load(path)
+    with pytest.raises(SpecError, match="the statements differ"):
+        Proved.on_record(record.program, record.statements)
+
+
+@pytest.mark.parametrize("what", [what for what in CHECKER_ACCEPTS if what.startswith("wrong")])
+def test_what_the_checker_misses_is_wrong(what):
+    """More columns of inputs refute what 48 do not."""
+    program = other_lines(*CHECKER_ACCEPTS[what]).program
+    with pytest.raises(Refuted):
+        check(program, 4096)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(ELEMENTWISE.every())[7::24], ids=lambda p: p.stem)
+def test_solver_proves_what_is_on_record(path):
+    on_record = ELEMENTWISE.load(path)
+    proved = Proved.by_solver(on_record.artifact, Budget())
+    assert ELEMENTWISE.record_of(proved) == ELEMENTWISE.record_of(on_record)
 
 
 def test_a_meaning_is_computed_as_it_is_written():

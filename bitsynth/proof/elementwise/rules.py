@@ -5,6 +5,7 @@ no solver: the results are unknown lanes that must end in the right places."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import Inexact, as_form
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import to_json
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
@@ -105,7 +107,7 @@ class ElementwiseRules(ProofRules[ElementwiseProgram]):
         return discharge(artifact, budget)
 
     def statements(self, artifact: ElementwiseProgram, obligations: frozenset[Obligation]) -> tuple[str, ...]:
-        """Return what every result is, given what the instructions do."""
+        """Return what the program computes, given what the instructions do."""
         return statements(artifact)
 
     def derive(self, base: ElementwiseProgram, proved: Lemmas, artifact: ElementwiseProgram) -> Lemmas:
@@ -119,8 +121,14 @@ class ElementwiseRules(ProofRules[ElementwiseProgram]):
 
 
 def statements(program: ElementwiseProgram) -> tuple[str, ...]:
-    """Return the statements of a proof: each channel's result, the assumptions, and the meanings of instructions."""
+    """Return the statements of a proof: what the program computes, and the meanings of its instructions.
+
+    The first names the program by the SHA-256 of its JSON text, so that a record of another program does not serve it:
+    unlike a matmul kernel, whose lemmas are shown again wherever it is loaded, it rests on Z3 as a whole.
+    """
     spec, isa = program.spec, load(program.isa)
+    digest = hashlib.sha256(to_json(program)).hexdigest()
     names = ", ".join(f"{x.name}: {x.type}{f'[{x.count}]' if x.count else ''}" for x in spec.inputs)
     given = "".join(f" with {text}" for text in spec.assumes)
-    return (f"for every {names}{given}: {spec.meaning}", *(f"{op} is {isa[op].meaning}" for op in program.forms))
+    computes = f"program {digest}: for every {names}{given}: {spec.meaning}"
+    return (computes, *(f"{op} is {isa[op].meaning}" for op in program.forms))
