@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.plain import Body, InputValues, evaluate
-from bitsynth.emit.plain_terms import CDomain, Term
+from bitsynth.emit.plain_terms import CDomain, Term, bits_of_float
 from bitsynth.emit.render import block
 from bitsynth.errors import SpecError
 from bitsynth.isa.bits import Bits, trunc
@@ -30,25 +30,26 @@ class CInput:
         text: An element; of a table the array.
         bits: Bits of an element, or of an entry.
         entries: The number of entries of a table; 0 for an element.
-        is_double: Whether C has it as a double.
+        kind: "double" or "float" if C has an element as that, or "double" if it has entries so; else "".
     """
 
     text: str
     bits: int
     entries: int = 0
-    is_double: bool = False
+    kind: str = ""
 
     def value(self, domain: CDomain) -> Bits | InputValues:
         """Return the input as lane expressions read it."""
-        kind = "double" if self.is_double else ""
         if self.entries:
-            return InputValues(domain, self.bits, self.entries, self.text, 0, kind)
-        return Bits(domain, self.bits, Term(self.text, self.bits, kind=kind))
+            return InputValues(domain, self.bits, self.entries, self.text, 0, self.kind)
+        if self.kind == "float":
+            return Bits(domain, self.bits, bits_of_float(self.text))
+        return Bits(domain, self.bits, Term(self.text, self.bits, kind=self.kind))
 
 
 def double(text: str, entries: int = 0) -> CInput:
     """Return an input of doubles, a table if it has `entries`."""
-    return CInput(text, _DOUBLE, entries, is_double=True)
+    return CInput(text, _DOUBLE, entries, kind="double")
 
 
 @dataclass(frozen=True)

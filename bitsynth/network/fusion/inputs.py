@@ -230,7 +230,7 @@ class LevelCodes:
         kinds, entries = self.table.shape
         interleaves = planes and channels > 1 and pixels > 1
         table = f"(k0 + c * {entries})" if kinds > 1 else "k0"
-        inputs = {"x": CInput("bs_bits(in0[at])", floats.WIDTH), "t": CInput(table, floats.WIDTH, entries)}
+        inputs = {"x": CInput("in0[at]", floats.WIDTH, kind="float"), "t": CInput(table, floats.WIDTH, entries)}
         rows, columns = (1, math.prod(shape)) if kinds == 1 and not interleaves else (batch * pixels, channels)
         code = self.texts if len(self.texts) > 1 else self.texts[0]
         return ElementLoops(rows, columns, inputs, code, plane=pixels if interleaves else 0)
