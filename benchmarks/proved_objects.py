@@ -13,10 +13,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from wrong_objects import FAMILIES, library
+from wrong_objects import FAMILIES
 
 from bitsynth import paths
-from bitsynth.emit.correction_terms import has_row_terms
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
@@ -51,10 +50,8 @@ def main() -> None:
                 proved, longest, reasons = 0, 0.0, Counter[str]()
                 for name, variant in shipped:
                     kernel = MatmulKernel(MATMUL.load_named(name, variant), KernelName.parse(name).spec)
-                    program = kernel.entry.kernel
                     try:
-                        path = library(kernel, family, flag)
-                        proof = prove_object(path, name, program, row_terms=has_row_terms(program, kernel.spec))
+                        proof = prove_object(kernel.library(family, flag), kernel)
                     except ToolError as error:
                         reasons[str(error)] += 1
                         continue

@@ -29,9 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth import toolchain
-from bitsynth.emit.correction_terms import has_row_terms
-from bitsynth.errors import BitsynthError, ToolError
+from bitsynth.errors import BitsynthError
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
@@ -54,6 +52,8 @@ MOST_STEPS = 600
 """Sizes with more steps are not called natively."""
 SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd")
 """Instructions that would leave the process."""
+LINE = 64
+"""Bytes of a line of the cache; no instruction wants more alignment."""
 SECONDS = 3
 """A call that takes longer is wrong, as it does not end."""
 
@@ -70,16 +70,6 @@ class Wrong:
 def kernel_named(name: str) -> MatmulKernel:
     """Return a shipped kernel."""
     return MatmulKernel(MATMUL.load_named(name), KernelName.parse(name).spec)
-
-
-def library(kernel: MatmulKernel, family: str, *flags: str) -> Path:
-    """Return the library that a compiler builds of the kernel; ToolError if it is not installed."""
-    isa = load(kernel.spec.isa)
-    found = [c for c in toolchain.compilers(isa) if c.family == family]
-    if not found:
-        raise ToolError(f"{family} is not installed")
-    sources = {file: text for file, text in kernel.files.items() if not file.endswith("_selftest.c")}
-    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=flags, compiler=found[0])
 
 
 def fields(ins: Any, kind: str) -> list[tuple[int, int]]:
@@ -127,11 +117,10 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
             yield Wrong(kind, f"{ins.address:#x}: {ins.mnemonic} {ins.op_str}", bytes(changed))
 
 
-def is_proved(path: Path, name: str, kernel: MatmulKernel) -> bool:
+def is_proved(path: Path, kernel: MatmulKernel) -> bool:
     """Return whether the object is proved."""
-    program = kernel.entry.kernel
     try:
-        prove_object(path, name, program, row_terms=has_row_terms(program, kernel.spec))
+        prove_object(path, kernel)
     except BitsynthError:
         return False
     return True
@@ -146,6 +135,14 @@ def buffers(rng: np.random.Generator, fill: str, size: int) -> np.ndarray:
     return np.full(size, 0 if fill == "zeros" else 255, np.uint8)
 
 
+def placed(data: np.ndarray, alignment: int) -> np.ndarray:
+    """Return a copy whose address is an odd multiple of `alignment`: what the C interface promises, and no more."""
+    room = np.empty(len(data) + 2 * LINE, np.uint8)
+    first = -room.ctypes.data % LINE + alignment
+    room[first : first + len(data)] = data
+    return room[first : first + len(data)]
+
+
 def results(path: Path, name: str, kernel: Kernel) -> Iterator[bytes]:
     """Yield what the function stores, of each size and each kind of bytes; past the tiles too."""
     function = getattr(ctypes.CDLL(str(path)), name)
@@ -156,13 +153,14 @@ def results(path: Path, name: str, kernel: Kernel) -> Iterator[bytes]:
         if sizes.all_steps > MOST_STEPS:
             continue
         for fill in FILLS:
-            rows = [buffers(rng, fill, sizes.steps * kernel.row_bytes + 8) for _ in range(kernel.rows * sizes.segments)]
+            size = sizes.steps * kernel.row_bytes + 8
+            rows = [placed(buffers(rng, fill, size), 8) for _ in range(kernel.rows * sizes.segments)]
             pointers = np.array([row.ctypes.data for row in rows] or [0], np.uintp)
-            w = buffers(rng, fill, sizes.tiles * sizes.all_steps * kernel.columns * kernel.column_bytes + 8)
-            g = buffers(rng, "random", 4 * sizes.tiles * kernel.columns + 8)
-            h = buffers(rng, "random", 4 * kernel.rows + 8)
-            width = kernel.columns * sizes.tiles + 5
-            c = np.full(4 * width * kernel.rows + 4096, 0xA5, np.uint8)
+            w = placed(buffers(rng, fill, sizes.tiles * sizes.all_steps * kernel.columns * kernel.column_bytes + 8), 8)
+            g = placed(buffers(rng, "random", 4 * sizes.tiles * kernel.columns + 8), 4)
+            h = placed(buffers(rng, "random", 4 * kernel.rows + 8), 4)
+            width = kernel.columns * sizes.tiles + 4
+            c = placed(np.full(4 * width * kernel.rows + 4096, 0xA5, np.uint8), 4)
             given = [pointers.ctypes.data, w.ctypes.data, g.ctypes.data, h.ctypes.data, c.ctypes.data]
             function(sizes.tiles, sizes.segments, sizes.steps, *given, width)
             yield c.tobytes() + w.tobytes() + g.tobytes() + h.tobytes() + b"".join(row.tobytes() for row in rows)
@@ -185,15 +183,15 @@ def computes_the_same(path: Path, unchanged: Path, name: str, kernel: Kernel) ->
 def judged(name: str, family: str, count: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
     """Return how many changed objects of a kernel there are of each kind and verdict."""
     kernel = kernel_named(name)
-    unchanged = library(kernel, family)
+    unchanged = kernel.library(family)
     out: Counter[tuple[str, str]] = Counter()
-    if not is_proved(unchanged, name, kernel):
+    if not is_proved(unchanged, kernel):
         out["none", "WRONG: refused, and right"] += 1
     rng = random.Random(f"{seed} {name} {family}")
     for k, wrong in enumerate(wrong_objects(unchanged, name, kernel.spec.isa, count, rng)):
         path = folder / f"{name}_{family}_{k}.so"
         path.write_bytes(wrong.data)
-        same, proved = computes_the_same(path, unchanged, name, kernel.entry.kernel), is_proved(path, name, kernel)
+        same, proved = computes_the_same(path, unchanged, name, kernel.entry.kernel), is_proved(path, kernel)
         verdict = "computes the same, " if same else "computes something else, "
         out[wrong.kind, verdict + ("proved" if proved else "refused")] += 1
         if proved and not same:

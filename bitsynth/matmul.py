@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import encoder_files
-from bitsynth.errors import SpecError
+from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.placement import cpu_here, widest
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
@@ -221,6 +222,23 @@ class MatmulKernel:
         sources = {**own, **(more or {})}
         library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), cached=own)
         return runner_for(isa, library, needs=needs, count=count)
+
+    def library(self, compiler: str, *flags: str) -> Path:
+        """Return the library of the microkernel that a compiler, or a family of compilers, of this name builds.
+
+        Raises:
+            ToolError: No such compiler builds code of the instruction set.
+        """
+        from bitsynth import toolchain
+
+        isa = load(self.spec.isa)
+        working = toolchain.compilers(isa)
+        chosen = [c for c in working if compiler in {c.name, c.family}]
+        if not chosen:
+            names = ", ".join(c.name for c in working) or "none"
+            raise ToolError(f"no compiler {compiler} builds {isa.name}; found: {names}")
+        sources = {file: text for file, text in self.files.items() if not file.endswith("_selftest.c")}
+        return toolchain.compile_for(isa, sources, needs=self.needs, flags=flags, compiler=chosen[0])
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
         """Return the product `a @ w` of operand values: int32 (M, N).

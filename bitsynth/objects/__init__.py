@@ -1,1 +1,1 @@
-"""CodeProcessor code of a kernel, compared with the kernel's proved program."""
+"""Machine code of a kernel, compared with the kernel's proved program."""

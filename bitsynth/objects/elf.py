@@ -14,7 +14,10 @@ from bitsynth.objects.memory import MemoryPlace, NotShown
 INSTALL = "proving objects needs capstone and pyelftools: pip install 'bitsynth[objects]'"
 END = 1 << 32
 """Sections end below this address; buffers and the stack are above it."""
-_BASE, _ALIGN = 0x10000, 0x1000
+_FIRST, _PAGE = 0x10000, 0x1000
+"""The lowest address of a section of an object, and the bytes that a process loads or protects as one."""
+_RELOCATED = 8
+"""The most bytes that a relocation of a library changes."""
 _UNDEFINED = 0x100
 """The address of symbols of other objects, where there is no memory."""
 _LONGEST = 15
@@ -24,12 +27,20 @@ _EXECUTABLE, _ALLOCATED, _WRITABLE = 0x4, 0x2, 0x1
 
 @dataclass(frozen=True)
 class ObjectFile:
-    """The sections of an object at addresses, and its functions' addresses and sizes by name."""
+    """The sections of an object at addresses, and the addresses and sizes of its functions.
+
+    Attributes:
+        base: The number that was added to all addresses.
+        functions: Functions that a program can find by name.
+        symbols: Names, addresses and sizes of all functions, those that no other object sees included.
+    """
 
     path: Path
+    base: int
     code: tuple[MemoryPlace, ...]
     constants: tuple[MemoryPlace, ...]
     functions: dict[str, tuple[int, int]]
+    symbols: tuple[tuple[str, int, int], ...]
 
     def instruction_bytes(self, address: int) -> bytes:
         """Return the code from `address` on, as long as the longest instruction; NotShown if there is none."""
@@ -39,9 +50,9 @@ class ObjectFile:
                 return array.known[first : first + _LONGEST]
         raise NotShown("it runs into what is no code of the object")
 
-    def name_of(self, address: int) -> str:
-        """Return the function that an address is in, "" if none."""
-        return next((name for name, (at, size) in self.functions.items() if at <= address < at + size), "")
+    def function_at(self, address: int) -> tuple[str, int, int] | None:
+        """Return name, address and size of the function that an address is in; None if it is in none."""
+        return next((x for x in self.symbols if x[1] <= address < x[1] + x[2]), None)
 
     def function(self, name: str) -> int:
         """Return the address of a function; SpecError if the object has none of that name."""
@@ -51,8 +62,11 @@ class ObjectFile:
         raise SpecError(f"{self.path} has no function {name}; " + (f"it has {some}" if some else "it has no symbols"))
 
 
-def read_object(path: Path, table: MachineTable) -> ObjectFile:
-    """Return the object at `path`; SpecError if it is none of the architecture, ToolError if pyelftools is missing."""
+def read_object(path: Path, table: MachineTable, base: int = 0) -> ObjectFile:
+    """Return the object at `path`, loaded `base` bytes, a multiple of a page, behind its least address.
+
+    SpecError if it is none of the architecture, ToolError if pyelftools is missing.
+    """
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
@@ -60,7 +74,7 @@ def read_object(path: Path, table: MachineTable) -> ObjectFile:
         raise ToolError(INSTALL) from None
     try:
         with path.open("rb") as file:
-            return _Reader(path, ELFFile(file), table).read()
+            return _Reader(path, ELFFile(file), table, base).read()
     except (ELFError, OSError) as error:
         raise SpecError(f"{path}: want an ELF object or library: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, struct.error):
@@ -70,8 +84,8 @@ def read_object(path: Path, table: MachineTable) -> ObjectFile:
 class _Reader:
     """One file that is read: its sections, and where they are placed."""
 
-    def __init__(self, path: Path, file: Any, table: MachineTable) -> None:
-        self._path, self._file, self._table = path, file, table
+    def __init__(self, path: Path, file: Any, table: MachineTable, base: int) -> None:
+        self._path, self._file, self._table, self._base = path, file, table, base
         self._sections = list(file.iter_sections())
         self._starts: dict[int, int] = {}
         self._data: dict[int, bytearray] = {}
@@ -83,54 +97,81 @@ class _Reader:
             raise SpecError(f"{self._path}: want an object or a library of {self._table.elf}, not {kind} of {machine}")
         relocatable = kind == "ET_REL"
         self._place(relocatable)
-        for section in self._sections:
-            self._relocate(section) if relocatable else self._check_dynamic(section)
+        if relocatable:
+            for section in self._sections:
+                self._relocate(section)
+        else:
+            self._check_relocations()
         arrays = {
             index: MemoryPlace(self._sections[index].name, start, len(self._data[index]), bytes(self._data[index]))
             for index, start in self._starts.items()
             if not self._writable(index)
         }
         code = tuple(x for index, x in arrays.items() if self._sections[index]["sh_flags"] & _EXECUTABLE)
-        tables = [section for section in self._sections if section["sh_type"] in {"SHT_SYMTAB", "SHT_DYNSYM"}]
-        functions = {
-            symbol.name: (
-                symbol["st_value"] + (self._starts[symbol["st_shndx"]] if relocatable else 0),
-                symbol["st_size"],
-            )
-            for table in tables
-            for symbol in table.iter_symbols()
-            if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] in self._starts
-        }
-        return ObjectFile(self._path, code, tuple(x for x in arrays.values() if x not in code), functions)
+        constants = tuple(x for x in arrays.values() if x not in code)
+        symbols = tuple(
+            (x.name, x["st_value"] + (self._starts[x["st_shndx"]] if relocatable else self._base), x["st_size"])
+            for x in self._symbols()
+            if x["st_info"]["type"] == "STT_FUNC" and x["st_shndx"] in self._starts
+        )
+        functions = {name: (at, size) for name, at, size in symbols}
+        return ObjectFile(self._path, self._base, code, constants, functions, symbols)
+
+    def _symbols(self) -> list[Any]:
+        """Return symbols; of equal names the last one is that which other objects, or `dlsym` in a library, get."""
+        tables = [x for x in self._sections if x["sh_type"] == "SHT_SYMTAB"]
+        symbols = [symbol for table in tables for symbol in table.iter_symbols()]
+        symbols.sort(key=lambda x: x["st_info"]["bind"] != "STB_LOCAL")
+        return symbols + [symbol for table in self._dynamic() for symbol in table.iter_symbols()]
+
+    def _dynamic(self) -> list[Any]:
+        """Return the dynamic tables of a library: what a process reads of it besides its segments."""
+        tables = [x for x in self._file.iter_segments() if x["p_type"] == "PT_DYNAMIC"]
+        for table in tables:
+            once = [tag["d_tag"] for tag in table.iter_tags() if tag["d_tag"] not in {"DT_NEEDED", "DT_NULL"}]
+            loaded = self._is_loaded(table["p_vaddr"], table["p_offset"], table["p_filesz"])
+            if len(tables) > 1 or not loaded or len(set(once)) < len(once):
+                raise SpecError(f"{self._path}: its dynamic table is damaged")
+        return tables
 
     def _writable(self, index: int) -> bool:
         return bool(self._sections[index]["sh_flags"] & _WRITABLE)
 
     def _place(self, relocatable: bool) -> None:
         """Give sections addresses: in a library those of its header, in an object one behind the other."""
-        end = _BASE
+        end = self._base + _FIRST
         for index, section in enumerate(self._sections):
             size = section["sh_size"]
             if not section["sh_flags"] & _ALLOCATED or not size:
                 continue
-            start = end if relocatable else section["sh_addr"]
-            end = max(end, (start + size + _ALIGN) & -_ALIGN)
+            start = self._base + section["sh_addr"]
+            if relocatable:  # Its alignment and no more: an odd multiple of it.
+                align = max(1, section["sh_addralign"])
+                start = -(-end // (2 * align)) * 2 * align + align
+            end = max(end, (start + size + _PAGE) & -_PAGE)
             if end > END:
                 raise SpecError(f"{self._path}: its sections end at {end:#x}; want them below {END:#x}")
             data = section.data() if section["sh_type"] != "SHT_NOBITS" else bytes(size)
             if len(data) != size:
                 raise SpecError(f"{self._path} is truncated: {section.name} has {len(data)} of {size} bytes")
-            if not relocatable and not self._writable(index) and not self._is_loaded(section):
+            loaded = section["sh_type"] != "SHT_NOBITS" and self._is_loaded(
+                section["sh_addr"], section["sh_offset"], size
+            )
+            if not relocatable and not self._writable(index) and not loaded:
                 raise SpecError(f"{self._path}: {section.name} is not loaded where its header says")
             self._starts[index], self._data[index] = start, bytearray(data)
 
-    def _is_loaded(self, section: Any) -> bool:
-        """Return whether a segment puts the section's bytes at its address: segments are what a process loads."""
-        return any(
-            segment["p_type"] == "PT_LOAD"
-            and 0 <= section["sh_addr"] - segment["p_vaddr"] <= segment["p_filesz"] - section["sh_size"]
-            and section["sh_addr"] - segment["p_vaddr"] == section["sh_offset"] - segment["p_offset"]
-            for segment in self._file.iter_segments()
+    def _is_loaded(self, address: int, offset: int, size: int) -> bool:
+        """Return whether a segment, and no other, puts bytes of the file at their address: a process loads segments."""
+        loads = [x for x in self._file.iter_segments() if x["p_type"] == "PT_LOAD"]
+        over = [
+            x
+            for x in loads
+            if x["p_vaddr"] & -_PAGE < address + size and address < (x["p_vaddr"] + x["p_memsz"] + _PAGE - 1) & -_PAGE
+        ]
+        return len(over) == 1 and (
+            0 <= address - over[0]["p_vaddr"] <= over[0]["p_filesz"] - size
+            and address - over[0]["p_vaddr"] == offset - over[0]["p_offset"]
         )
 
     def _relocate(self, section: Any) -> None:
@@ -154,12 +195,14 @@ class _Reader:
                 value -= self._starts[target] + offset
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
-    def _check_dynamic(self, section: Any) -> None:
+    def _check_relocations(self) -> None:
         """Refuse a library whose code or constants change when it is loaded."""
-        if section["sh_type"] not in {"SHT_REL", "SHT_RELA"}:
-            return
-        for relocation in section.iter_relocations():
-            at = relocation["r_offset"]
-            for index, start in self._starts.items():
-                if start <= at < start + len(self._data[index]) and not self._writable(index):
-                    raise SpecError(f"{self._path}: {self._sections[index].name} is changed when it is loaded")
+        writable = [
+            (start, start + len(self._data[index])) for index, start in self._starts.items() if self._writable(index)
+        ]
+        for dynamic in self._dynamic():
+            for relocations in dynamic.get_relocation_tables().values():
+                for relocation in relocations.iter_relocations():
+                    at = self._base + relocation["r_offset"]
+                    if not any(start <= at and at + _RELOCATED <= end for start, end in writable):
+                        raise SpecError(f"{self._path}: bytes at {at:#x}, not of data, are changed when it is loaded")

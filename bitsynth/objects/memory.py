@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from bitsynth.errors import BitsynthError
 from bitsynth.objects.values import Byte, Content, Contents
 
+STACK = "stack"
+"""The name of the array that is the stack."""
+
 
 class NotShown(BitsynthError):
     """What machine code does is not shown to be right: it is wrong, or beyond what is understood."""
@@ -33,13 +36,26 @@ class MemoryPlace:
 
 @dataclass
 class CallMemory:
-    """Arrays of distinct places, and what was written; `at` is the instruction that runs."""
+    """Arrays of distinct places, and what was written.
+
+    Attributes:
+        at: The address of the instruction that runs.
+        stack_from: Stack below this address has no value: the handler of a signal may write there at any time.
+    """
 
     values: Contents
     arrays: list[MemoryPlace] = field(default_factory=list)
     written: dict[int, Byte] = field(default_factory=dict)
     at: int = 0
     stored_at: dict[int, int] = field(default_factory=dict)
+    stack_from: int = 0
+
+    def keep_stack(self, address: int) -> None:
+        """Forget what was written to the stack below `address`."""
+        if address > self.stack_from:
+            for gone in [x for x in self.written if self.stack_from <= x < address]:
+                del self.written[gone]
+        self.stack_from = address
 
     def load(self, address: int, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
@@ -68,6 +84,9 @@ class CallMemory:
             if array.start <= address and address + size <= array.start + array.size:
                 if k > 4:  # What is read now is likely to be read next.
                     self.arrays.insert(0, self.arrays.pop(k))
+                if array.name == STACK and address < self.stack_from:
+                    below = f"{self.stack_from - address} bytes below what a signal leaves of the stack"
+                    raise NotShown(f"{size} bytes are {access}, {below}")
                 return array
         near = [x for x in self.arrays if x.start - 4096 <= address < x.start + x.size + 4096]
         where = f", {address - near[0].start} bytes from the start of {near[0].name}" if near else ""

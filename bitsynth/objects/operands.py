@@ -1,4 +1,4 @@
-"""RegisterFile of a processor that runs machine code, and functions that read and write the operands of an instruction.
+"""The registers of a processor that runs machine code, and functions that read and write operands of instructions.
 
 General registers hold numbers; what was read from a buffer may pass through them, and nothing may be computed of it
 there. Vector registers hold contents, as wide as what was written last; above that are zeros.
@@ -72,20 +72,25 @@ class RegisterFile:
     def push(self, x: GeneralContent) -> None:
         """Write 8 bytes to the stack."""
         pointer = self.number(self.general[self.table.stack]) - WORD
-        self.general[self.table.stack] = pointer
+        self.set_stack(pointer)
         self.memory.store(pointer, self.content(x))
 
     def pop(self) -> GeneralContent:
         """Take 8 bytes from the stack."""
         pointer = self.number(self.general[self.table.stack])
         content = self.memory.load(pointer, WORD)
-        self.general[self.table.stack] = pointer + WORD
+        self.set_stack(pointer + WORD)
         return content.as_int if content.is_known else content
 
-    def clear_vectors(self, kept: int) -> None:
-        """Clear all but the lowest bytes of each vector register."""
-        for k, x in self.vector.items():
-            self.vector[k] = self.values.content(self._widened(x).data[:kept])
+    def set_stack(self, x: GeneralContent) -> None:
+        """Write the stack pointer: stack too far below it loses its values."""
+        self.general[self.table.stack] = x
+        self.memory.keep_stack(self.number(x) - self.table.red_zone)
+
+    def clear_vectors(self, kept: int, count: int) -> None:
+        """Clear all but the lowest `kept` bytes of the first `count` vector registers."""
+        for k in range(count):
+            self.vector[k] = self.values.content(self._widened(self.vector[k]).data[:kept])
 
     def address(self, ins: Any, operand: Any, following: int) -> Callable[[], int]:
         """Return a function that computes the address of an operand in memory."""
@@ -114,7 +119,7 @@ class RegisterFile:
     def _offset(self, ins: Any, operand: Any) -> int:
         """Return the offset of an address; capstone 5 scales some that count operands by another size."""
         encoding = ins.encoding
-        if ins.bytes[0] in self.table.scaled and encoding.disp_size == 1:
+        if ins.bytes[0] in self.table.widest and encoding.disp_size == 1:
             return as_signed(ins.bytes[encoding.disp_offset], 8) * int(operand.size)
         return int(operand.mem.disp)
 
@@ -160,18 +165,22 @@ class RegisterFile:
             return lambda x: self.memory.store(address(), self.values.number(x, size) if isinstance(x, int) else x)
         full = self._general(ins, operand)
 
-        def write(x: GeneralContent) -> None:
+        def written(x: GeneralContent) -> GeneralContent:
             if isinstance(x, int) and size >= _CLEARS_ABOVE:
-                self.general[full] = x & every
-                return
+                return x & every
             old = self.general[full]
             if isinstance(x, int) and isinstance(old, int):
-                self.general[full] = old & ~every | x & every
-                return
+                return old & ~every | x & every
             new = self.values.number(x, size) if isinstance(x, int) else x
             above = self.values.number(0, WORD) if size >= _CLEARS_ABOVE else self.content(old)
             joined = self.values.content((*new.data, *above.data[size:]))
-            self.general[full] = joined.as_int if joined.is_known else joined
+            return joined.as_int if joined.is_known else joined
+
+        if full == self.table.stack:
+            return lambda x: self.set_stack(written(x))
+
+        def write(x: GeneralContent) -> None:
+            self.general[full] = written(x)
 
         return write
 

@@ -15,16 +15,14 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.objects.arithmetic import as_signed, computed
 from bitsynth.objects.declared import by_mnemonic, machine_table
-from bitsynth.objects.elf import END, INSTALL, ObjectFile
-from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.elf import INSTALL, ObjectFile
+from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.operands import WORD, RegisterFile
 from bitsynth.objects.values import Contents
 
 Action = Callable[[], int | None]
 """Runs one instruction; returns where it jumps to, None for the next one."""
-RETURN = 0xDEAD
-"""The address that the function returns to."""
-_STACK, _STACK_BYTES = 0x7FFF * END, 1 << 16
+_STACK_BYTES = 1 << 16
 _MAX_INSTRUCTIONS = 20_000_000
 """The most instructions of a call."""
 _JUMPS, _ON_STACK = {"jump", "call", "return"}, {"push", "pop"}
@@ -55,22 +53,26 @@ class CodeProcessor:
         self.taken: dict[int, set[bool]] = {}
         self.text: dict[int, str] = {}
 
-    def call(self, address: int, arguments: Iterable[int]) -> None:
-        """Run the function at `address`; NotShown names what is wrong."""
+    def call(self, address: int, arguments: Iterable[int], *, stack: int, back: int) -> None:
+        """Run the function at `address`, which returns to `back`; NotShown names what is wrong.
+
+        The arguments that are not in registers are at `stack`.
+        """
         registers, table = self._registers, self._table
         registers.reset()
         before = dict(registers.general)
         given = list(arguments)
         registers.general |= dict(zip(table.arguments, given, strict=False))
         behind = given[len(table.arguments) :]
-        stack = _STACK - WORD * (len(behind) % 2)  # At a call it is aligned to 16 bytes.
-        self.memory.arrays.append(MemoryPlace("stack", stack - _STACK_BYTES, _STACK_BYTES, writable=True))
-        registers.general[table.stack] = stack
-        for number in [*reversed(behind), RETURN]:
+        top = stack + WORD * len(behind)
+        self.memory.arrays.append(MemoryPlace(STACK, top - _STACK_BYTES, _STACK_BYTES, writable=True))
+        self.memory.stack_from = 0
+        registers.set_stack(top)
+        for number in [*reversed(behind), back]:
             registers.push(number)
         pointer = registers.number(registers.general[table.stack])
         try:
-            self._run(address)
+            self._run(address, back)
         except (NotShown, Inexact) as why:
             raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
         if registers.general[table.stack] != pointer + WORD:
@@ -78,11 +80,11 @@ class CodeProcessor:
         if changed := [name for name in table.saved if registers.general[name] is not before[name]]:
             raise NotShown(f"register {changed[0]} is not what it was")
 
-    def _run(self, address: int) -> None:
+    def _run(self, address: int, back: int) -> None:
         decoded, taken = self.decoded, self.taken
         for _ in range(_MAX_INSTRUCTIONS):
             self.memory.at = address
-            if address == RETURN:
+            if address == back:
                 return
             entry = decoded.get(address)
             if entry is None:
@@ -95,7 +97,8 @@ class CodeProcessor:
 
     def text_at(self, address: int) -> str:
         """Return the function, the address and the instruction in words."""
-        return f"{self.file.name_of(address)} at {address:#x}: {self.text.get(address, 'no instruction')}"
+        function = self.file.function_at(address)
+        return f"{function[0] if function else ''} at {address:#x}: {self.text.get(address, 'no instruction')}"
 
     def _disassembled(self, address: int) -> Any:
         ins = next(self._decoder.disasm(self.file.instruction_bytes(address), address), None)
@@ -140,8 +143,8 @@ class CodeProcessor:
     def _idle(self, ins: Any, does: str) -> Action:
         registers, operands = self._registers, ins.operands
         if does.startswith("clear"):
-            kept = int(does.split()[2])
-            return lambda: registers.clear_vectors(kept)
+            kept, count = (int(word) for word in does.split() if word.isdigit())
+            return lambda: registers.clear_vectors(kept, count)
         one = len({operand.reg for operand in operands if registers.is_register(operand)}) == 1
         if does.endswith("of one register") and not (one and all(map(registers.is_register, operands))):
             raise NotShown("no declaration of this instruction")
@@ -189,7 +192,12 @@ class CodeProcessor:
         if does == "number":
             return lambda: write(int(decided()))
         old, new = (registers.reader(ins, operand, following) for operand in operands)
-        return lambda: write(new() if decided() else old())
+
+        def move() -> None:
+            x, y = old(), new()  # The processor reads memory in any case.
+            write(y if decided() else x)
+
+        return move
 
     def _on_stack(self, ins: Any, following: int, does: str) -> Action:
         registers, operand = self._registers, ins.operands[0]
@@ -252,6 +260,8 @@ class CodeProcessor:
         forms = by_mnemonic(self.isa).get(name)
         if not forms:
             raise NotShown("no declaration of this instruction")
+        if ins.bytes[0] in self._table.widest and self.isa.table.vector_bits < 8 * max(self._table.vectors.values()):
+            raise NotShown("this encoding is of another instruction set")
         imm = operands.pop().imm & 0xFF if registers.is_immediate(operands[-1]) else None
         spread = self._table.spread in ins.op_str
         first, place, mask = self._table.spread_bit
@@ -277,12 +287,6 @@ class CodeProcessor:
         in_order = [reads[order.index(k)] for k in range(len(order))]
         write = registers.vector_writer(ins, to, following)
         apply, number = self.values.apply, imm or 0
-        if len(in_order) == 1:
-            only = in_order[0]
-            return lambda: write(apply(form, (only(),), number))
-        if len(in_order) == 2:
-            left, right = in_order
-            return lambda: write(apply(form, (left(), right()), number))
         return lambda: write(apply(form, [read() for read in in_order], number))
 
     def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int], *, spread: bool) -> bool:

@@ -2,7 +2,8 @@
 
 The function runs with numbers for sizes and pointers, and with unknown bytes in its buffers. Its tile must be what the
 proved program computes of the same bytes: then the certificate of the kernel says what it is. Sizes are chosen about
-the periods of all loops (`sizes_of`); what is shown is shown for these sizes.
+the periods of all loops (`sizes_of`); what is shown is shown for these sizes. Each runs twice, with the object, the
+buffers and the stack in two layouts of memory: an address that is a number in the code is right in one at most.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bitsynth.errors import Refuted
+from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
+from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import machine_table
 from bitsynth.objects.elf import END, ObjectFile, read_object
 from bitsynth.objects.examples import different
@@ -22,18 +25,45 @@ from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
 from bitsynth.objects.reference import ProgramRun, Sizes
 from bitsynth.objects.values import Content, Contents
+from bitsynth.spec.matmul import affine
 
 MAX_STEPS = 1 << 13
 """The most steps of a call that is run."""
-_PLACES = {"a": END + 8, "w": 2 * END + 8, "g": 3 * END + 4, "h": 4 * END + 4, "c": 5 * END + 4}
-"""Addresses of buffers, aligned to 8 bytes and, those of numbers, to 4: as the C interface says, and no more."""
-_ROWS, _ROW_APART = 16 * END + 8, (1 << 24) + 8
+_ALIGNED = {"back": 1, "a": 8, "w": 8, "g": 4, "h": 4, "c": 4, "rows": 8, "stack": 16}
+"""Alignments that the C interface promises of buffers and of each row, and the ABI of the stack, in bytes."""
 _SHORT = 64
-"""Periods below this are tried with a step less, with all of it, and twice."""
+"""For periods below this, sizes are a step less, the period, a step more, and twice the period."""
 _NO_PERIOD = 8
 """Steps about which sizes are chosen if no period is short enough to be reached."""
-_GAP = 5
-"""Columns of the result beyond those of the tiles, which are not written."""
+_GAP = 4
+"""Columns of the result beyond those of the tiles, which are not written. So rows have the alignment of the first."""
+
+
+@dataclass(frozen=True)
+class _MemoryLayout:
+    """Where things lie in memory: the object at `base`, buffers `apart` bytes from each other in some order.
+
+    Every address is an odd multiple of the alignment that is promised, so that nothing has more by accident.
+    """
+
+    base: int
+    order: tuple[str, ...]
+    apart: int
+    row_apart: int
+
+    def start(self, name: str) -> int:
+        """Return the address of a buffer, or that which the function returns to."""
+        return (1 + self.order.index(name)) * self.apart + _ALIGNED[name]
+
+    def row(self, k: int) -> int:
+        """Return the address of a row of `a`; no two distances of rows are the same."""
+        return self.start("rows") + k * self.row_apart + 2 * _ALIGNED["rows"] * k * k
+
+
+_LAYOUTS = (
+    _MemoryLayout(0, tuple(_ALIGNED), 16 * END, 1 << 24),
+    _MemoryLayout(0x1230000, tuple(reversed(_ALIGNED)), 23 * END, 3 << 23),
+)
 
 
 @dataclass
@@ -83,44 +113,46 @@ def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
     yield from (Sizes(2, *rest) for rest in ((1, near + 1), (2, max(1, near - 1)), (3, 2)))
 
 
-def prove_object(
-    path: Path, name: str, kernel: Kernel, *, row_terms: bool, say: Callable[[str], object] = lambda text: None
-) -> ObjectProof:
-    """Return what is shown of function `name` of the object at `path`; Refuted says where it is not the kernel."""
-    start = time.process_time()
-    isa = load(kernel.isa)
-    file, proof = read_object(path, machine_table(isa)), ObjectProof(path, name)
-    address = file.function(name)
-    values = Contents()
-    reference = ProgramRun(kernel, values, row_terms)
-    processor = CodeProcessor(file, isa, values, CallMemory(values))
-    for sizes in sizes_of(kernel):
+def prove_object(path: Path, kernel: MatmulKernel, *, say: Callable[[str], object] = lambda text: None) -> ObjectProof:
+    """Return what is shown of the kernel's function in the object at `path`; Refuted says where it is not the kernel.
+
+    SpecError if the function does more than the proved program, or if the object has no such function.
+    """
+    start, program, name = time.process_time(), kernel.entry.kernel, kernel.name
+    if doublings(program, kernel.spec) or (makes_values(program, kernel.spec) and affine(kernel.spec).shift):
+        raise SpecError(f"{name}: objects of kernels that double or shift their products cannot be proved yet")
+    isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
+    reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
+    files = [read_object(path, machine_table(isa), layout.base) for layout in _LAYOUTS]
+    processors = [CodeProcessor(file, isa, values, CallMemory(values)) for file in files]
+    addresses = [file.function(name) for file in files]
+    for sizes in sizes_of(program):
         say(str(sizes))
-        try:
-            proof.registers += _compare(processor, reference, address, sizes)
-        except NotShown as why:
-            raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
+        for processor, address, layout in zip(processors, addresses, _LAYOUTS, strict=True):
+            try:
+                count = _compare(processor, reference, address, sizes, layout)
+            except NotShown as why:
+                raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
+        proof.registers += count
         proof.sizes.append(sizes)
-    _cover(proof, processor, file)
+    _cover(proof, processors)
     proof.seconds = time.process_time() - start
     return proof
 
 
-def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, sizes: Sizes) -> int:
+def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, sizes: Sizes, layout: _MemoryLayout) -> int:
     """Run the function for one set of sizes and compare its tiles; return how many registers were compared."""
     kernel, isa = reference.kernel, reference.isa
     width = kernel.columns * sizes.tiles + _GAP
-    processor.memory.arrays = _arrays(processor.file, kernel, sizes, width)
+    processor.memory.arrays = _arrays(processor.file, kernel, sizes, width, layout)
     processor.memory.written.clear()
     processor.memory.stored_at.clear()
-    arguments = [
-        sizes.tiles, sizes.segments, sizes.steps, *(_PLACES[x] for x in "awghc"), width,
-    ]  # fmt: skip
-    processor.call(address, arguments)
+    arguments = [sizes.tiles, sizes.segments, sizes.steps, *(layout.start(x) for x in "awghc"), width]
+    processor.call(address, arguments, stack=layout.start("stack"), back=layout.start("back"))
     lanes, count = isa.tile.lanes, 0
     for tile in range(sizes.tiles):
         for (row, column), want in reference.tile(sizes, tile).items():
-            place = _PLACES["c"] + 4 * (row * width + tile * kernel.columns + column)
+            place = layout.start("c") + 4 * (row * width + tile * kernel.columns + column)
             data = [processor.memory.written.get(place + k) for k in range(4 * lanes)]
             where = f"row {row}, columns {column} to {column + lanes - 1} of tile {tile}"
             if None in data:
@@ -142,40 +174,49 @@ def _unlike(values: Contents, have: Content, want: Content) -> str:
     return "; ".join([*reads, "no bytes were found on which they differ"])
 
 
-def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int) -> list[MemoryPlace]:
+def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int, layout: _MemoryLayout) -> list[MemoryPlace]:
     """Return the buffers of a call, as long as the C interface says, and the object's constants."""
-    rows, steps = kernel.rows * sizes.segments, sizes.all_steps
+    rows, steps = range(kernel.rows * sizes.segments), sizes.all_steps
+    pointers = b"".join(layout.row(k).to_bytes(8, "little") for k in rows)
     arrays = [
-        MemoryPlace("w", _PLACES["w"], sizes.tiles * steps * kernel.columns * kernel.column_bytes),
-        MemoryPlace("g", _PLACES["g"], 4 * sizes.tiles * kernel.columns),
-        MemoryPlace("h", _PLACES["h"], 4 * kernel.rows),
-        *(MemoryPlace(("row", k), _ROWS + k * _ROW_APART, sizes.steps * kernel.row_bytes) for k in range(rows)),
+        MemoryPlace("w", layout.start("w"), sizes.tiles * steps * kernel.columns * kernel.column_bytes),
+        MemoryPlace("g", layout.start("g"), 4 * sizes.tiles * kernel.columns),
+        MemoryPlace("h", layout.start("h"), 4 * kernel.rows),
+        *(MemoryPlace(("row", k), layout.row(k), sizes.steps * kernel.row_bytes) for k in rows),
         *file.constants,
+        MemoryPlace("a", layout.start("a"), len(pointers), pointers),
     ]
-    pointers = b"".join((_ROWS + k * _ROW_APART).to_bytes(8, "little") for k in range(rows))
-    arrays.append(MemoryPlace("a", _PLACES["a"], len(pointers), pointers))
     for row in range(kernel.rows):
-        start = _PLACES["c"] + 4 * row * width
+        start = layout.start("c") + 4 * row * width
         arrays.append(MemoryPlace(("c", row), start, 4 * kernel.columns * sizes.tiles, writable=True))
     return arrays
 
 
-def _cover(proof: ObjectProof, processor: CodeProcessor, file: ObjectFile) -> None:
-    """Note which instructions of the functions that ran were not reached, and which branches went one way."""
-    names = {file.name_of(address) for address in processor.decoded}
-    for name in sorted(names):
-        at, size = file.functions[name]
-        end = at + size
-        while at < end:
-            entry = processor.decoded.get(at)
-            if entry is not None:
+def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
+    """Note which instructions of the functions that ran were not reached, and which branches went one way.
+
+    Addresses are those of the first layout, whose base is 0. Refuted if code that ran is in no function.
+    """
+    first = processors[0]
+    decoded: dict[int, int] = {}
+    taken: dict[int, set[bool]] = {}
+    for processor in processors:
+        base = processor.file.base
+        decoded |= {at - base: following - base for at, (_, following) in processor.decoded.items()}
+        for at, ways in processor.taken.items():
+            taken.setdefault(at - base, set()).update(ways)
+    functions = {at: first.file.function_at(at) for at in decoded}
+    if outside := [at for at, function in functions.items() if function is None]:
+        raise Refuted(f"{proof.path.name}: the code at {outside[0]:#x} ran and is in no function that has a size")
+    for name, at, size in sorted({x for x in functions.values() if x}):
+        place, end = at, at + size
+        while place < end:
+            if place in decoded:
                 proof.instructions += 1
-                at = entry[1]
+                place = decoded[place]
                 continue
-            text, following = processor.skipped(at)
+            text, following = first.skipped(place)
             if text is not None:
-                proof.not_run.append(f"{name} at {at:#x}: {text}")
-            at = following
-    for address, ways in processor.taken.items():
-        if len(ways) == 1:
-            proof.one_sided.append(f"{address:#x}: {processor.text[address]}")
+                proof.not_run.append(f"{name} at {place:#x}: {text}")
+            place = following
+    proof.one_sided += [first.text_at(at) for at, ways in taken.items() if len(ways) == 1]

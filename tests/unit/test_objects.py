@@ -1,17 +1,21 @@
 """Machine code of kernels, compared with their proved programs; and machine code that was changed."""
 
 import importlib
+import json
 import random
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from bitsynth import toolchain
 from bitsynth.cli import main
+from bitsynth.errors import Refuted, ToolError
 from bitsynth.host import features
 from bitsynth.isa.domains.terms import TermDomain
 from bitsynth.isa.load import load
@@ -30,23 +34,22 @@ BYTES, LOOKUP = "bs_mm_a8u_w8s_s32_avx2_6x16x2", "bs_mm_a2u_w1b_s32_avx2_3x64x4"
 WIDE = ["bs_mm_a8u_w8s_s32_avx512_6x64x4", "bs_mm_a8u_w1b_s32_avx512_16x16x32", "bs_mm_a1u_w4b_s32_avx512_3x192x6"]
 """Dot products, operands in memory that are read into every lane, and permutations of bytes."""
 ROOT = Path(__file__).parents[2]
+OUT = 1 << 36
+"""The address of what a function of a test writes."""
 
 
 def kernel_of(name):
     return MatmulKernel(MATMUL.load_named(name), KernelName.parse(name).spec)
 
 
-def library(name, family, flags=()):
-    """The library that a compiler builds of the kernel, its self-test included."""
+def library(name, family):
+    """The library that a compiler builds of the kernel."""
     if features.arch() != "x86_64":
         pytest.skip("needs an x86_64 machine")
-    kernel = kernel_of(name)
-    isa = load(kernel.spec.isa)
-    found = [c for c in toolchain.compilers(isa) if c.family == family]
-    if not found:
+    try:
+        return kernel_of(name).library(family)
+    except ToolError:
         pytest.skip(f"{family} is not installed")
-    given = ("-DBITSYNTH_NO_MAIN", *flags)
-    return toolchain.compile_for(isa, kernel.files, needs=kernel.needs, flags=given, compiler=found[0])
 
 
 def prove(path, name):
@@ -54,8 +57,55 @@ def prove(path, name):
     pytest.importorskip("elftools")
     from bitsynth.objects.prove import prove_object
 
-    kernel = kernel_of(name).entry.kernel
-    return prove_object(path, name, kernel, row_terms=kernel.has_row_terms)
+    return prove_object(path, kernel_of(name))
+
+
+def assembled(folder, text, *flags):
+    """The object, or with flags the library, of an assembler's text."""
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    if features.arch() != "x86_64" or not shutil.which("gcc"):
+        pytest.skip("needs gcc for x86_64")
+    (folder / "f.s").write_text(text)
+    subprocess.run(["gcc", *(flags or ("-c",)), "f.s", "-o", "f.o"], cwd=folder, check=True)
+    return folder / "f.o"
+
+
+@cache
+def kernel_text():
+    """The assembler text that gcc makes of the kernel."""
+    if features.arch() != "x86_64" or not shutil.which("gcc"):
+        pytest.skip("needs gcc for x86_64")
+    with tempfile.TemporaryDirectory() as folder:
+        for file, text in kernel_of(BYTES).files.items():
+            (Path(folder) / file).write_text(text)
+        flags = ["-std=c11", "-O2", "-mavx2", "-fPIC", "-S"]
+        subprocess.run(["gcc", *flags, f"{BYTES}.c", "-o", "kernel.s"], cwd=folder, check=True)
+        return (Path(folder) / "kernel.s").read_text()
+
+
+def kernel_object(folder, edit):
+    """The object of the kernel's assembler text, edited."""
+    return assembled(folder, edit(kernel_text()))
+
+
+def at_entry(instructions):
+    """An edit that puts instructions at the entry of the kernel's function."""
+    return lambda text: text.replace(f"\n{BYTES}:\n", f"\n{BYTES}:\n{instructions}\n")
+
+
+def run_code(folder, body, isa="avx512", data=""):
+    """The memory after a function with this body was run; `rdi` is the address of 64 bytes that it may write."""
+    path = assembled(folder, f".globl f\n.type f, @function\nf:\n{body}\nret\n.size f, .-f\n{data}\n")
+    from bitsynth.objects.elf import read_object
+    from bitsynth.objects.processor import CodeProcessor
+
+    values = Contents()
+    memory = CallMemory(values, [MemoryPlace("c", OUT, 64, writable=True)])
+    file = read_object(path, machine_table(load(isa)))
+    memory.arrays += file.constants
+    CodeProcessor(file, load(isa), values, memory).call(file.function("f"), [OUT], stack=(1 << 40) + 16, back=1)
+    return memory
 
 
 def test_terms_of_what_compilers_exchange_are_equal():
@@ -106,8 +156,13 @@ def test_a_compiled_kernel_is_proved(family):
 def test_the_command_says_for_which_sizes(capsys):
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
-    main(["verify", BYTES, "--object", str(library(BYTES, "gcc")), "--json"])
-    assert '"sizes"' in capsys.readouterr().out
+    path = str(library(BYTES, "gcc"))
+    main(["verify", BYTES, "--object", path, "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert {"tiles": 1, "segments": 2, "steps": 1} in facts["sizes"]
+    assert facts["instructions"] > 100
+    main(["verify", BYTES, "--object", path])
+    assert "other sizes are not proved" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -241,7 +296,90 @@ def test_a_function_of_another_object_has_no_code(tmp_path):
     subprocess.run(["gcc", "-O2", "-fno-pic", "-fno-optimize-sibling-calls", "-c", "f.c"], cwd=tmp_path, check=True)
     file, values, isa = read_object(tmp_path / "f.o", machine_table(load("avx2"))), Contents(), load("avx2")
     with pytest.raises(NotShown, match="no code of the object"):
-        CodeProcessor(file, isa, values, CallMemory(values)).call(file.function("f"), [])
+        CodeProcessor(file, isa, values, CallMemory(values)).call(file.function("f"), [], stack=1 << 40, back=1)
+
+
+def test_an_unchanged_object_is_proved(tmp_path):
+    assert prove(kernel_object(tmp_path, lambda text: text), BYTES).registers > 300
+
+
+@pytest.mark.parametrize("row", range(6))
+def test_more_alignment_of_the_result_than_is_promised_is_refused(tmp_path, row):
+    def edit(text):
+        start, end = text.index(f"\n{BYTES}:\n"), text.index(f".size\t{BYTES},")
+        stores = re.finditer(r"vmovdqu\t%ymm\d+, [^%]*\(%", text[start:end])
+        at = start + list(stores)[2 * row].start()
+        return text[:at] + text[at:].replace("vmovdqu", "vmovdqa", 1)
+
+    with pytest.raises(Refuted, match="not aligned to 32 bytes"):
+        prove(kernel_object(tmp_path, edit), BYTES)
+
+
+def test_addresses_have_the_promised_alignment_and_no_more():
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    from bitsynth.objects.prove import _ALIGNED, _GAP, _LAYOUTS
+
+    assert _GAP * 4 % 16 == 0
+    for layout in _LAYOUTS:
+        starts = {layout.start(name): size for name, size in _ALIGNED.items()}
+        assert all(at % (2 * size) == size for at, size in starts.items())
+        rows = [layout.row(k) for k in range(100)]
+        assert {row % 16 for row in rows} == {8}
+        assert len({b - a for a, b in pairwise(rows)}) == 99
+    assert not {_LAYOUTS[0].start(name) for name in _ALIGNED} & {_LAYOUTS[1].start(name) for name in _ALIGNED}
+
+
+def test_an_instruction_of_another_set_is_refused(tmp_path):
+    with pytest.raises(Refuted, match=r"vpxord .*of another instruction set"):
+        prove(kernel_object(tmp_path, at_entry("vpxord %zmm16, %zmm16, %zmm16")), BYTES)
+    run_code(tmp_path, "vpxord %zmm16, %zmm16, %zmm16")
+
+
+def test_a_move_that_is_not_taken_reads_memory(tmp_path):
+    with pytest.raises(NotShown, match="belong to no buffer are read"):
+        run_code(tmp_path, "xor %eax, %eax\ncmovne 0, %rax")
+    run_code(tmp_path, "movq $1, (%rdi)\nxor %eax, %eax\ncmovne (%rdi), %rax")
+
+
+def test_vzeroupper_leaves_the_upper_registers(tmp_path):
+    code = "vmovdqu64 q(%rip), %zmm{0}\nvzeroupper\nvmovdqu64 %zmm{0}, (%rdi)"
+    data = ".section .rodata\n.align 64\nq: .fill 64, 1, 7"
+    for register, kept in ((0, 16), (15, 16), (16, 64), (31, 64)):
+        memory = run_code(tmp_path, code.format(register), data=data)
+        assert [memory.written[OUT + k] for k in range(64)] == [7] * kept + [0] * (64 - kept)
+
+
+def test_stack_that_a_signal_overwrites_has_no_value(tmp_path):
+    run_code(tmp_path, "movq $1, -128(%rsp)\nmovq -128(%rsp), %rax")
+    with pytest.raises(NotShown, match="8 bytes are written, 1 bytes below what a signal leaves"):
+        run_code(tmp_path, "movq $1, -129(%rsp)")
+    moved = "sub $64, %rsp\nmovq $1, -128(%rsp)\nadd $64, %rsp\nsub $64, %rsp\nmovq -128(%rsp), %rax\nadd $64, %rsp"
+    with pytest.raises(NotShown, match="read before they are written"):
+        run_code(tmp_path, moved)
+    run_code(tmp_path, moved.replace("-128", "-64"))
+
+
+@pytest.mark.parametrize(("buffer", "register"), [("a", "rcx"), ("w", "r8"), ("g", "r9")])
+def test_an_address_that_is_a_number_in_the_code_is_refused(tmp_path, buffer, register):
+    from bitsynth.objects.prove import _LAYOUTS
+
+    for layout in _LAYOUTS:
+        path = kernel_object(tmp_path, at_entry(f"movabsq ${layout.start(buffer)}, %{register}"))
+        with pytest.raises(Refuted):
+            prove(path, BYTES)
+
+
+def test_constants_of_an_object_have_their_alignment_and_no_more(tmp_path):
+    code = "vmovdqa q(%rip), %ymm0"
+    run_code(tmp_path, code, data=".section .rodata\n.align 32\nq: .fill 32")
+    with pytest.raises(NotShown, match="not aligned to 32 bytes"):
+        run_code(tmp_path, code, data=".section .rodata\n.align 4\nq: .fill 32")
+
+
+def test_code_in_no_function_is_refused(tmp_path):
+    with pytest.raises(Refuted, match="ran and is in no function that has a size"):
+        prove(kernel_object(tmp_path, lambda text: re.sub(rf"\t\.size\t{BYTES}, .*", "", text)), BYTES)
 
 
 def test_sums_do_not_depend_on_their_order():

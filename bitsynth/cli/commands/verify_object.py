@@ -9,11 +9,10 @@ from bitsynth.cli import output
 from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.artifacts.matmul import MatmulArtifact
 from bitsynth.cli.report import ReportLine, print_lines
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import SpecError
 from bitsynth.kernel.names import KernelName
 
 if TYPE_CHECKING:
-    from bitsynth.matmul import MatmulKernel
     from bitsynth.objects.prove import ObjectProof
 
 _LISTED = 3
@@ -22,41 +21,22 @@ _LISTED = 3
 
 def verify_object(name: str, variant: str | None, path: Path | None, compiler: str | None, *, as_json: bool) -> None:
     """Compare the microkernel in an object, or in a library that `compiler` builds, with the proved program."""
-    from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
     from bitsynth.matmul import MatmulKernel
     from bitsynth.objects.prove import prove_object
-    from bitsynth.spec.matmul import affine
 
     artifact = load_named(name, variant)
     if not isinstance(artifact, MatmulArtifact):
         raise SpecError(f"{name}: objects of matmul kernels alone can be proved")
-    kernel, spec = artifact.proved.entry.kernel, KernelName.parse(name).spec
-    if doublings(kernel, spec) or (makes_values(kernel, spec) and affine(spec).shift):
-        raise SpecError(f"{name}: objects of kernels that double or shift their products cannot be proved yet")
+    kernel = MatmulKernel(artifact.proved, KernelName.parse(name).spec)
     with output.progress("verify") as say:
         if path is None:
             say(f"compiling with {compiler}")
-            path = _compiled(MatmulKernel(artifact.proved, spec), str(compiler))
-        proof = prove_object(path, name, kernel, row_terms=has_row_terms(kernel, spec), say=say)
+            path = kernel.library(str(compiler))
+        proof = prove_object(path, kernel, say=say)
     if as_json:
         output.write_json(_facts(proof))
         return
     print_lines(*_lines(proof))
-
-
-def _compiled(kernel: MatmulKernel, name: str) -> Path:
-    """Return the library that the compiler called `name` builds of the kernel, with the flags of every library."""
-    from bitsynth import toolchain
-    from bitsynth.isa.load import load
-    from bitsynth.toolchain.compiler import compilers
-
-    isa = load(kernel.spec.isa)
-    working = compilers(isa)
-    chosen = [c for c in working if name in {c.name, c.family}]
-    if not chosen:
-        raise ToolError(f"no compiler {name} builds {isa.name}; found: {', '.join(c.name for c in working) or 'none'}")
-    sources = {file: text for file, text in kernel.files.items() if not file.endswith("_selftest.c")}
-    return toolchain.compile_for(isa, sources, needs=kernel.needs, compiler=chosen[0])
 
 
 def _lines(proof: ObjectProof) -> list[ReportLine]:
