@@ -37,7 +37,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [MATMUL.read, toml.read, architecture.read, emit_layer.read, lambda path: list(tuned.read(path))]
+READERS = [MATMUL.read, toml.read, architecture.read, emit_layer.read_layer_file, lambda path: list(tuned.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 
@@ -83,7 +83,7 @@ def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "w.npz", weight=np.zeros(10_000))
     monkeypatch.setattr(array_files, "MAX_BYTES", 20_000)
     with pytest.raises(SpecError, match=r"unpacks to more than the 20,000 bytes"):
-        emit_layer.read(tmp_path / "w.npz")
+        emit_layer.read_layer_file(tmp_path / "w.npz")
 
 
 OTHERS = {

@@ -43,7 +43,7 @@ _RESIDUAL = "residual_scale", "residual_type", "residual_zero_point"
 _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shift", "bits"})
 
 
-def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
+def read_layer_file(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
     """Return the weight in a .npy file, or `weight` and epilogue arrays in a .npz file; SpecError for other files."""
     arrays = read_arrays(path, WEIGHT)
     if WEIGHT not in arrays:
@@ -121,7 +121,7 @@ def emit_layer(
     """
     from bitsynth.layers import Conv2d, Dense, processors
 
-    weight, epilogue = read(weights)
+    weight, epilogue = read_layer_file(weights)
     window = {
         "stride": (parse_numbers("--stride", stride, 1, 2), 1),
         "padding": (parse_padding("--padding", padding), 0),

@@ -60,6 +60,7 @@ class TermDomain:
         return value & ((1 << w) - 1)
 
     def _pieces(self, x: TermPayload, w: int) -> list[Piece]:
+        """Return the pieces that a payload of `w` bits is put together from, lowest first."""
         if isinstance(x, BitTerm) and x.op == "concat":
             return list(x.args)  # type: ignore[arg-type]
         return [(x, 0, w)]
@@ -83,6 +84,7 @@ class TermDomain:
         return self.term("concat", sum(size for _, _, size in out), *out)
 
     def _cut_pieces(self, x: TermPayload, w: int, first: int, last: int) -> list[Piece]:
+        """Return the pieces of bits `first` to `last - 1` of a payload of `w` bits."""
         out: list[Piece] = []
         offset = 0
         for y, start, bits in self._pieces(x, w):
@@ -133,24 +135,25 @@ class TermDomain:
         return self._sum([(a, 1), (b, -1)], w)
 
     def _sum(self, addends: Iterable[tuple[TermPayload, int]], w: int) -> TermPayload:
-        every, const, by = (1 << w) - 1, 0, dict[BitTerm, int]()
+        """Return the sum of payloads times numbers, with one coefficient for each of them."""
+        mask, const, coefs = (1 << w) - 1, 0, dict[BitTerm, int]()
         for x, times in addends:
             for key, coef in self._addends(x, w):
                 if isinstance(key, int):
                     const += key * coef * times
                 else:
-                    by[key] = by.get(key, 0) + coef * times & every
+                    coefs[key] = coefs.get(key, 0) + coef * times & mask
         # Of a multiple of 2**n only the low w - n bits of the other factor count.
-        low: dict[BitTerm, int] = {}
-        for key, coef in by.items():
+        reduced: dict[BitTerm, int] = {}
+        for key, coef in coefs.items():
             n = (coef & -coef).bit_length() - 1
             small = self.zext(self.cut(key, w, 0, w - n), w - n, w) if coef and n else key
             if isinstance(small, int):
                 const += small * coef
             elif coef:
-                low[small] = low.get(small, 0) + coef & every
-        terms = sorted(((key.serial, key, coef) for key, coef in low.items() if coef), key=lambda x: x[0])
-        const &= every
+                reduced[small] = reduced.get(small, 0) + coef & mask
+        terms = sorted(((key.serial, key, coef) for key, coef in reduced.items() if coef), key=lambda x: x[0])
+        const &= mask
         if not terms:
             return const
         _, key, coef = terms[0]
@@ -159,6 +162,7 @@ class TermDomain:
         return self.term("sum", w, const, *((key, coef) for _, key, coef in terms))
 
     def _addends(self, x: TermPayload, w: int) -> list[tuple[TermPayload, int]]:
+        """Return a payload as a sum of payloads times numbers; zeros below a payload are a factor of 2**n."""
         if isinstance(x, int):
             return [(x, 1)]
         if x.op == "sum":
@@ -197,6 +201,7 @@ class TermDomain:
     def _gate(
         self, op: str, a: TermPayload, b: TermPayload, w: int, masked: Callable[[TermPayload, int, int], TermPayload]
     ) -> TermPayload:
+        """Return a gate of two payloads; `masked` gives that of a payload and a constant bit for each of its bits."""
         ends = sorted(self._ends(a, w) | self._ends(b, w) | set(range(_BYTE, w, _BYTE)) | {w})
         out: list[Piece] = []
         for first, last in zip([0, *ends], ends, strict=False):
@@ -230,6 +235,7 @@ class TermDomain:
         return self._whole(out)
 
     def _ends(self, x: TermPayload, w: int) -> set[int]:
+        """Return where the pieces of a payload end."""
         offset, out = 0, set[int]()
         for _, _, bits in self._pieces(x, w):
             offset += bits
