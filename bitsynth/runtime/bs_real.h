@@ -205,7 +205,7 @@ static inline double bs_floor_pair(double x, double rest)
 
 /* The highest bit is set where a distance of 0 or more is below an error, and where the error is
  * above `most`, infinite or not a number. */
-static inline uint64_t bs_undecided(double distance, double error, double most)
+static inline uint64_t bs_undecided_bit(double distance, double error, double most)
 {
     const uint64_t bits = bs_bits_of_double(error) & INT64_MAX;
     return (bs_bits_of_double(distance) - bits) | (bs_bits_of_double(most) - bits);
