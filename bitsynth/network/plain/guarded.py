@@ -13,8 +13,8 @@ and the negative are off by no more than their operands. Sums are at most 64 dee
 |c| <= 2^64, so E <= 2^-1022 * 2.1^64 * (1.1 * 2^64)^8 * 72 < 2^-432. A product of two variables has no bound here.
 
 A number t that is rounded to an integer is decided if t is farther from a half than that, a comparison of a with b if
-a - b is farther from 0. `bs_undecided_bit` sets the flag otherwise, also where a size is infinite or not a number, as it
-is wherever t is. Then the loops over pairs compute all elements again.
+a - b is farther from 0. `bs_undecided_bit` sets the flag otherwise, also where a size is infinite or not a number, as
+it is wherever t is. Then the loops over pairs compute all elements again.
 
 Given:   quantize(relu(x * gain + bias)), x of float64, gain and bias that float64 does not hold
 Result:  value = x * gain + bias, n = 3: gain, product, sum; size = |x| * |gain| + |bias|
