@@ -53,8 +53,9 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
         aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
-        widest: First bytes of encodings that sets with the widest vectors alone have; there an offset of one byte
-            counts operands, not bytes.
+        widest: First bytes of encodings that sets with the widest vectors alone have, and for operands as wide; there
+            an offset of one byte counts operands, not bytes.
+        any_width: Mnemonics that such sets have in these encodings though no operand is as wide.
         red_zone: Bytes below the stack pointer that the handler of a signal leaves as they are.
         undefined: First byte, place, mask and value of bits in encodings that capstone decodes and the machine refuses.
         spread_bit: First byte, place and mask of the bit that means `spread`, and nothing else that is understood.
@@ -80,6 +81,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: dict[str, list[int]]
     aligned: list[str]
     widest: list[int]
+    any_width: list[str]
     red_zone: int
     undefined: list[tuple[int, int, int, int]]
     spread_bit: tuple[int, int, int]

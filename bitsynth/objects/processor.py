@@ -31,7 +31,7 @@ _LEAST_VECTOR = 16
 
 
 class CodeProcessor:
-    """A processor that runs functions of one object.
+    """A processor that runs functions of one object: one with the base of the instruction set and some `features`.
 
     Attributes:
         decoded: The instructions that were run, by address, and the address behind each.
@@ -39,13 +39,16 @@ class CodeProcessor:
         text: Instructions in words, by address.
     """
 
-    def __init__(self, file: ObjectFile, isa: Isa, values: Contents, memory: CallMemory) -> None:
+    def __init__(
+        self, file: ObjectFile, isa: Isa, values: Contents, memory: CallMemory, features: Iterable[str] = ()
+    ) -> None:
         try:
             import capstone
         except ImportError:
             raise ToolError(INSTALL) from None
         self.file, self.isa, self.values, self.memory = file, isa, values, memory
         self._table = machine_table(isa)
+        self._features = {"", *features}
         self._decoder = capstone.Cs(*(getattr(capstone, name) for name in self._table.decoder))
         self._decoder.detail = True
         self._registers = RegisterFile(self._table, capstone, values, memory)
@@ -116,14 +119,14 @@ class CodeProcessor:
             self.taken[address] = set()
         return self._action(ins, following, parts), following
 
-    def skipped(self, address: int) -> tuple[str | None, int]:
-        """Return an instruction that was not run, in words, and the address behind it; None for padding."""
+    def skipped(self, address: int) -> tuple[bool, int]:
+        """Return whether what was not run at an address is more than padding, and the address behind it."""
         try:
             ins = self._disassembled(address)
         except NotShown:
-            return "no instruction", address + 1
-        idle = ins.mnemonic.startswith(tuple(self._table.padding))
-        return None if idle else _words(ins), address + ins.size
+            return True, address + 1
+        self.text[address] = _words(ins)
+        return not ins.mnemonic.startswith(tuple(self._table.padding)), address + ins.size
 
     def _action(self, ins: Any, following: int, parts: tuple[str, str] | None) -> Action:
         name, does = ins.mnemonic, self._table.moves.get(ins.mnemonic, "")
@@ -257,10 +260,15 @@ class CodeProcessor:
 
     def _vector_action(self, ins: Any, following: int) -> Action:
         name, operands, registers = ins.mnemonic, list(ins.operands), self._registers
-        forms = by_mnemonic(self.isa).get(name)
-        if not forms:
+        known = by_mnemonic(self.isa).get(name)
+        if not known:
             raise NotShown("no declaration of this instruction")
-        if ins.bytes[0] in self._table.widest and self.isa.table.vector_bits < 8 * max(self._table.vectors.values()):
+        forms = [form for form in known if form.feature in self._features]
+        if not forms:
+            raise NotShown(f"the kernel does not need {known[0].feature}, which this instruction is of")
+        widest = max(self._table.vectors.values())
+        narrow = name not in self._table.any_width and all(operand.size < widest for operand in operands)
+        if ins.bytes[0] in self._table.widest and (8 * widest > self.isa.table.vector_bits or narrow):
             raise NotShown("this encoding is of another instruction set")
         imm = operands.pop().imm & 0xFF if registers.is_immediate(operands[-1]) else None
         spread = self._table.spread in ins.op_str

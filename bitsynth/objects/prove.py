@@ -124,7 +124,8 @@ def prove_object(path: Path, kernel: MatmulKernel, *, say: Callable[[str], objec
     isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
     reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
     files = [read_object(path, machine_table(isa), layout.base) for layout in _LAYOUTS]
-    processors = [CodeProcessor(file, isa, values, CallMemory(values)) for file in files]
+    features = {isa[op].feature for op in program.forms}
+    processors = [CodeProcessor(file, isa, values, CallMemory(values), features) for file in files]
     addresses = [file.function(name) for file in files]
     for sizes in sizes_of(program):
         say(str(sizes))
@@ -208,15 +209,15 @@ def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
     functions = {at: first.file.function_at(at) for at in decoded}
     if outside := [at for at, function in functions.items() if function is None]:
         raise Refuted(f"{proof.path.name}: the code at {outside[0]:#x} ran and is in no function that has a size")
-    for name, at, size in sorted({x for x in functions.values() if x}):
+    for _, at, size in sorted({x for x in functions.values() if x}):
         place, end = at, at + size
         while place < end:
             if place in decoded:
                 proof.instructions += 1
                 place = decoded[place]
                 continue
-            text, following = first.skipped(place)
-            if text is not None:
-                proof.not_run.append(f"{name} at {place:#x}: {text}")
+            is_code, following = first.skipped(place)
+            if is_code:
+                proof.not_run.append(first.text_at(place))
             place = following
     proof.one_sided += [first.text_at(at) for at, ways in taken.items() if len(ways) == 1]

@@ -90,11 +90,11 @@ class Content:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What an instruction does to operands of one pattern: a byte is a number, or of (operand, byte); or an operation.
+    """What an instruction does to operands of one pattern: it moves bytes, or computes.
 
     Attributes:
-        moved: The bytes, if they are only moved.
-        key: The meaning, if they are not.
+        moved: Each byte of the result: a number, or (operand, byte); None if it computes.
+        key: The meaning, if it computes.
         commutes: Whether the two operands may be exchanged.
     """
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bitsynth.cli import main
-from bitsynth.errors import Refuted, ToolError
+from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.domains.terms import TermDomain
 from bitsynth.isa.load import load
@@ -217,6 +217,12 @@ def refusal(ended):
     return lambda code, path, name=BYTES: ended(code, "verify", name, "--object", str(path))[1]
 
 
+@pytest.mark.parametrize("option", [["--model", "x.onnx"], ["--strict"], ["--no-z3"], ["--rlimit", "9"]])
+def test_options_of_other_proofs_are_refused(ended, option):
+    message = ended(2, "verify", BYTES, "--object", "x.o", *option)[1]
+    assert f"{option[0]} is not for machine code" in message
+
+
 def test_what_is_no_object_of_the_kernel_is_bad_input(refusal, tmp_path):
     path, other = library(BYTES, "gcc"), tmp_path / "other.so"
     other.write_text("no object")
@@ -225,6 +231,17 @@ def test_what_is_no_object_of_the_kernel_is_bad_input(refusal, tmp_path):
     assert "No such file" in refusal(2, tmp_path / "missing.so")
     assert f"has no function {LOOKUP}; it has " in refusal(2, path, LOOKUP)
     assert "objects of aarch64 cannot be proved" in refusal(2, path, "bs_mm_a1u_w1b_s32_neon_12x8x64")
+
+
+@pytest.mark.parametrize("of", [(8, 8, "bipolar", "signed"), (4, 4, "unsigned", "signed")])
+def test_kernels_that_double_or_shift_their_products_are_bad_input(tmp_path, of):
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    from bitsynth.matmul import get_kernel
+    from bitsynth.objects.prove import prove_object
+
+    with pytest.raises(SpecError, match="that double or shift their products cannot be proved yet"):
+        prove_object(tmp_path / "x.o", get_kernel("avx2", *of))
 
 
 def test_a_truncated_object_is_bad_input(refusal, tmp_path):
@@ -334,6 +351,13 @@ def test_an_instruction_of_another_set_is_refused(tmp_path):
     with pytest.raises(Refuted, match=r"vpxord .*of another instruction set"):
         prove(kernel_object(tmp_path, at_entry("vpxord %zmm16, %zmm16, %zmm16")), BYTES)
     run_code(tmp_path, "vpxord %zmm16, %zmm16, %zmm16")
+    run_code(tmp_path, "xor %eax, %eax\nvmovq %rax, %xmm16")
+    with pytest.raises(NotShown, match="of another instruction set"):  # AVX-512 VL
+        run_code(tmp_path, "vpxord %ymm16, %ymm16, %ymm16")
+    with pytest.raises(NotShown, match="no declaration"):  # AVX-512 DQ
+        run_code(tmp_path, "vxorps %zmm0, %zmm0, %zmm0")
+    with pytest.raises(NotShown, match="the kernel does not need vbmi"):
+        run_code(tmp_path, "vpermb %zmm0, %zmm0, %zmm0")
 
 
 def test_a_move_that_is_not_taken_reads_memory(tmp_path):
@@ -380,6 +404,74 @@ def test_constants_of_an_object_have_their_alignment_and_no_more(tmp_path):
 def test_code_in_no_function_is_refused(tmp_path):
     with pytest.raises(Refuted, match="ran and is in no function that has a size"):
         prove(kernel_object(tmp_path, lambda text: re.sub(rf"\t\.size\t{BYTES}, .*", "", text)), BYTES)
+
+
+LIBRARY = """
+.globl f
+.type f, @function
+f: ret
+.size f, .-f
+.type g, @function
+g: ret
+.size g, .-g
+.section .note.GNU-stack, "", @progbits
+.section .rodata
+"""
+
+
+def library_of(folder, more=""):
+    """A library with the functions f and g, as bytes, and its file."""
+    path = assembled(folder, f"{LIBRARY}{more}\n", "-shared", "-nostdlib", "-Wl,-z,notext,-z,separate-code")
+    return bytearray(path.read_bytes()), path
+
+
+def read_library(path, data):
+    from bitsynth.objects.elf import read_object
+
+    path.write_bytes(data)
+    return read_object(path, machine_table(load("avx2")))
+
+
+def headers(path):
+    """The sections and segments of a file, and where the header of each section and segment is."""
+    from elftools.elf.elffile import ELFFile
+
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        sections = {x.name: (x, elf["e_shoff"] + k * elf["e_shentsize"]) for k, x in enumerate(elf.iter_sections())}
+        segments = [(x, elf["e_phoff"] + k * elf["e_phentsize"]) for k, x in enumerate(elf.iter_segments())]
+        return sections, segments
+
+
+def test_the_function_is_that_which_a_process_finds(tmp_path):
+    data, path = library_of(tmp_path)
+    file = read_library(path, data)
+    at, size = file.functions["f"]
+    table = headers(path)[0][".symtab"][0]
+    with path.open("rb") as stream:
+        stream.seek(table["sh_offset"])
+        symbols = stream.read(table["sh_size"])
+    place = table["sh_offset"] + symbols.rindex(at.to_bytes(8, "little") + size.to_bytes(8, "little"))
+    data[place : place + 8] = file.functions["g"][0].to_bytes(8, "little")
+    assert read_library(path, data).functions["f"] == (at, size)
+
+
+def test_relocations_without_a_section_are_seen(tmp_path):
+    data, path = library_of(tmp_path, "q: .quad 0, f")
+    _, header = headers(path)[0][".rela.dyn"]
+    data[header + 4 : header + 8] = (1).to_bytes(4, "little")  # A section of bytes without a meaning.
+    with pytest.raises(SpecError, match="not of data, are changed when it is loaded"):
+        read_library(path, data)
+
+
+def test_a_section_that_two_segments_load_is_refused(tmp_path):
+    data, path = library_of(tmp_path)
+    _, segments = headers(path)
+    code = next(at for x, at in segments if x["p_type"] == "PT_LOAD" and x["p_flags"] & 1)
+    other = next(at for x, at in segments if x["p_type"] == "PT_GNU_STACK")
+    data[other : other + 56] = data[code : code + 56]
+    with pytest.raises(SpecError, match=r"\.text is not loaded where its header says"):
+        read_library(path, data)
 
 
 def test_sums_do_not_depend_on_their_order():

@@ -60,6 +60,15 @@ def verify(
     if of_object or compiler:
         if of_object and compiler:
             raise SpecError("--object is a file that was compiled, --compiler compiles one: give one of them")
+        others = {
+            "--model": model,
+            "--strict": strict,
+            "--no-z3": no_z3,
+            "--no-minimality": no_minimality,
+            "--rlimit": rlimit,
+        }
+        if unused := [option for option, given in others.items() if given]:
+            raise SpecError(f"{unused[0]} is not for machine code: no solver is asked, and no network is compiled")
         verify_object(name, variant, of_object, compiler, as_json=as_json)
         return
     if is_network(name):
