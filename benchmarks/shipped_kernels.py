@@ -1,6 +1,9 @@
 """Solve the kernels that ship with the package anew, into a folder laid out like `kernels_cache/`.
 
     python benchmarks/shipped_kernels.py [FOLDER]
+    python benchmarks/shipped_kernels.py --recheck [FOLDER]
+
+With `--recheck` nothing is solved: the second checker runs on each matmul kernel of the folder (ten minutes for all).
 
 What ships is the table RULES: for which instruction sets, widths and options, and why. Instruction sets that extend no
 other also have depthwise kernels of all widths; sets with dot products have one more, of 8 bits.
@@ -8,9 +11,11 @@ other also have depthwise kernels of all widths; sets with dot products have one
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -22,7 +27,9 @@ from bitsynth import paths
 from bitsynth.errors import NoKernel
 from bitsynth.isa import load
 from bitsynth.isa.tables import IsaTable
+from bitsynth.kernel.names import KernelName
 from bitsynth.proof.proved import Proved
+from bitsynth.proof.recheck import recheck
 from bitsynth.schedule.depthwise import WIDTHS, cheapest
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MatmulSpec
@@ -159,9 +166,24 @@ def store_depthwise() -> None:
             print(f"{found.artifact.name} {time.perf_counter() - start:.1f} s", flush=True)
 
 
+def recheck_all(folder: Path) -> None:
+    """Run the second checker on each matmul kernel of a folder; Refuted at the first that it does not accept."""
+    verdicts: Counter[str] = Counter()
+    for path in sorted(folder.rglob("bs_mm_*.json")):
+        _, why_not = recheck(path.stem, json.loads(path.read_bytes()), KernelName.parse(path.stem).spec)
+        verdicts[why_not or "accepted"] += 1
+        print(f"{path.relative_to(folder)}: {why_not or 'accepted'}", flush=True)
+    for verdict, count in verdicts.most_common():
+        print(f"{count:>4} {verdict}")
+
+
 def main() -> int:
-    """Solve, prove and store each, one line a kernel."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else paths.shipped_kernels()
+    """Solve, prove and store each kernel, or check each again; one line a kernel."""
+    arguments = [text for text in sys.argv[1:] if text != "--recheck"]
+    folder = Path(arguments[0]) if arguments else paths.shipped_kernels()
+    if "--recheck" in sys.argv[1:]:
+        recheck_all(folder)
+        return 0
     os.environ["BITSYNTH_CACHE"] = str(folder)
     store_depthwise()
     for name, (act_bits, w_bits), options in wanted():

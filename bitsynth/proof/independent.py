@@ -593,10 +593,14 @@ class Instruction(NamedTuple):
 def declared(folder: Path) -> dict[str, Instruction]:
     """Return all instructions that a folder declares, by form, with those of the set that it extends."""
     settings = tomllib.loads((folder / "isa.toml").read_text())["isa"]
-    forms = dict(declared(folder.parent / settings["extends"])) if "extends" in settings else {}
+    forms = declared(folder.parent / settings["extends"]) if "extends" in settings else {}
+    return forms | forms_of(tables_of(folder))
+
+
+def tables_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the declaration of each instruction of a folder itself, file by file."""
     for path in sorted(folder.glob("*.toml")):
-        forms |= forms_of(tomllib.loads(path.read_text()).get("instr", {}).items())
-    return forms
+        yield from tomllib.loads(path.read_text()).get("instr", {}).items()
 
 
 def forms_of(tables: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Instruction]:
@@ -1283,6 +1287,8 @@ def check_encoding(act: EncodedCodes, wgt: EncodedCodes, signed: bool, correctio
 
         value(a) * value(w) << shift  ==  factor * a * core(w) + act_terms[a] + wgt_terms[w]
     """
+    terms = len(correction["act_terms"]), len(correction["wgt_terms"])
+    require(terms == (1 << act.bits, 1 << wgt.bits), "a correction does not have one term for each code")
     acts, weights = np.array(act.values), np.array(wgt.values)
     a, w = np.arange(len(acts)), np.arange(len(weights))
     core = np.array(EncodedCodes(wgt.bits, "signed" if signed else "bipolar").values)[w]
@@ -1326,7 +1332,7 @@ def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
 
     Args:
         record: The kernel file, as JSON gives it.
-        folder: The folder that declares its instruction set; None if the record has the declarations.
+        folder: The folder that declares its instruction set; None if the record has the declarations, and encodings.
     """
     try:
         kernel = read_kernel(record, folder)
@@ -1338,9 +1344,12 @@ def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
             check_padding(kernel),
             check_bound(kernel, record["certificate"]["k_max"]),
         ]
+        require(folder is not None or "encodings" in record, "a record with declarations has no encodings")
         if "encodings" in record:
-            given = record["encodings"]
+            given, fields = record["encodings"], kernel.fields
             act, wgt = EncodedCodes(**given["act"]), EncodedCodes(**given["wgt"])
+            same_widths = (act.bits, wgt.bits) == (fields["act_bits"], fields["w_bits"])
+            require(same_widths, "encodings are of other widths than the kernel")
             claims.append(check_encoding(act, wgt, kernel.signed, given["correction"]))
         return claims
     except tomllib.TOMLDecodeError:

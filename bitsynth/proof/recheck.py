@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bitsynth.errors import Refuted
 from bitsynth.files import MARK, marked
+from bitsynth.isa.load import load
 from bitsynth.paths import isa_folder
 from bitsynth.proof import independent
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
@@ -37,8 +37,13 @@ def recheck(name: str, fields: Mapping[str, Any], spec: MatmulSpec) -> tuple[lis
     Raises:
         Refuted: The second checker does not accept what the first one accepted.
     """
+    return _recheck(name, audit_record(fields, spec))
+
+
+def _recheck(name: str, record: dict[str, Any]) -> tuple[list[str], str]:
+    """Return the claims that hold of a record, or no claims and why the second checker does not cover its kernel."""
     try:
-        return independent.check(audit_record(fields, spec)), ""
+        return independent.check(record), ""
     except independent.NotCovered as why:
         return [], str(why)
     except independent.Wrong as why:
@@ -52,7 +57,13 @@ def audit_record(fields: Mapping[str, Any], spec: MatmulSpec) -> dict[str, Any]:
     """Return the file of a kernel with the declarations of its instructions, and with encodings."""
     kernel = fields["kernel"]
     used = set(re.findall(r"\b(\w+)\.\w", json.dumps(kernel)))
-    instructions = [[name, table] for name, table in _declarations(kernel["isa"]) if name in used]
+    sets = [name for name in (load(kernel["isa"]).table.extends, kernel["isa"]) if name]
+    instructions = [
+        [name, {key: table[key] for key in _READ_KEYS if key in table}]
+        for each in sets
+        for name, table in independent.tables_of(isa_folder(each))
+        if name in used
+    ]
     encodings = {"act": _encoded(spec.act), "wgt": _encoded(spec.wgt), "correction": asdict(affine(spec))}
     return {"about": MARK, **fields, "encodings": encodings, "instructions": instructions}
 
@@ -62,22 +73,12 @@ def audit_files(name: str, fields: Mapping[str, Any], spec: MatmulSpec) -> dict[
 
     Refuted if it does not accept the kernel.
     """
-    if recheck(name, fields, spec)[1]:
+    record = audit_record(fields, spec)
+    if _recheck(name, record)[1]:
         return {}
     script = marked({f"{name}_check.py": Path(independent.__file__).read_text("utf-8")})
-    return {**script, f"{name}{RECORD_END}": json.dumps(audit_record(fields, spec), indent=1) + "\n"}
+    return {**script, f"{name}{RECORD_END}": json.dumps(record, indent=1) + "\n"}
 
 
 def _encoded(operand: MatmulOperand) -> dict[str, Any]:
     return {"bits": operand.bits, "encoding": str(operand.encoding), "zero": operand.zero}
-
-
-def _declarations(isa: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the declaration of each instruction, those of a set that this one extends first."""
-    folder = isa_folder(isa)
-    base = tomllib.loads((folder / "isa.toml").read_text())["isa"].get("extends")
-    if base:
-        yield from _declarations(base)
-    for path in sorted(folder.glob("*.toml")):
-        for name, table in tomllib.loads(path.read_text()).get("instr", {}).items():
-            yield name, {key: table[key] for key in _READ_KEYS if key in table}

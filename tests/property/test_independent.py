@@ -29,6 +29,8 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store.matmul import MATMUL
 
+# `bitsynth verify` runs the second checker on the kernel that it is given. All 735 that ship take ten minutes of CPU:
+# `benchmarks/shipped_kernels.py --recheck` runs it on all before a release, and a test run on some.
 SHIPPED = [
     path
     for path in sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
@@ -403,6 +405,31 @@ def test_the_checker_next_to_emitted_c_refuses_what_is_wrong(tmp_path):
     path.write_text(json.dumps(record))
     refused = run_audit(path)
     assert (refused.returncode, refused.stderr[:6]) == (1, "wrong:"), refused.stderr
+
+
+ENCODINGS = {
+    "act of 1 bit": (lambda x: x["act"].update(bits=1), "other widths"),
+    "wgt of 2 bits": (lambda x: x["wgt"].update(bits=2), "other widths"),
+    "too many terms of act": (lambda x: x["correction"]["act_terms"].append(99), "one term for each code"),
+    "too few terms of wgt": (lambda x: x["correction"]["wgt_terms"].pop(), "one term for each code"),
+}
+
+
+@pytest.mark.parametrize("case", ENCODINGS)
+def test_encodings_are_those_of_the_kernel(case, tmp_path):
+    edit, why = ENCODINGS[case]
+    record = json.loads(write_audit(tmp_path).read_bytes())
+    edit(record["encodings"])
+    with pytest.raises(independent.Wrong, match=why):
+        independent.check(record)
+
+
+def test_the_checker_next_to_emitted_c_refuses_a_record_without_encodings(tmp_path):
+    record = json.loads(write_audit(tmp_path).read_bytes())
+    assert independent.check(record)[-1].startswith("encoding: ")
+    del record["encodings"]
+    with pytest.raises(independent.Wrong, match="has no encodings"):
+        independent.check(record)
 
 
 def test_no_checker_is_written_for_a_kernel_that_it_does_not_cover():
