@@ -162,14 +162,12 @@ class Calibration:
 
         return shorten_for_target
 
-    def weights(
-        self, product: WeightedProduct, bits: int, *, bipolar: bool = False
-    ) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+    def weights(self, product: WeightedProduct, codes: WeightCodes) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
-        key = product.name, WeightCodes(bits, bipolar)
+        key = product.name, codes
         if key not in self._weights:
             rows = self.as_rows(product, self.network.constants[product.weights])
-            self._weights[key] = self.round_weights(product, key[1], rows, self.moments.get(product.name))
+            self._weights[key] = self.round_weights(product, codes, rows, self.moments.get(product.name))
         return self._weights[key]
 
     def as_rows(self, product: WeightedProduct, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -188,7 +186,7 @@ class Calibration:
         moved = (shape[axis], *(size for k, size in enumerate(shape) if k != axis))
         weights = np.moveaxis(rows.reshape(moved), 0, axis).astype(np.float32)
         shorten = self.shortening(product)
-        grid = weight_grid(weights, codes.bits, axis, shorten, bipolar=codes.bipolar)
+        grid = weight_grid(weights, codes, axis, shorten)
         if moments is None:
             return grid, np.ascontiguousarray(grid.quantized(weights))
         grid, rounded = learn_rounding(rows, grid, moments, shorten)

@@ -31,7 +31,7 @@ from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
 from bitsynth.quantization.calibration import MOST_BITS_OF_LONG_SCALES, Calibration
 from bitsynth.quantization.float_model import WeightedProduct
-from bitsynth.quantization.grids import QuantizerGrid, shorten
+from bitsynth.quantization.grids import shorten
 from bitsynth.quantization.quantized_model import Corrections, Widths, bias_of, write_model
 from bitsynth.quantization.torch_network import TorchNetwork, TorchTensor, odd_codes, require_torch
 
@@ -152,7 +152,7 @@ class _Parameters:
         """The parameters, by kind and product or edge."""
         self._units: dict[str, TorchTensor] = {}
         for name, product in self._products.items():
-            grid, rounded = corrections.weights.get(name) or self._rounded(product)
+            grid, rounded = corrections.weights.get(name) or calibration.weights(product, widths.codes(name))
             self._units[name] = network.tensor(grid.scale)
             self._add("scale", name, np.log(grid.scale.astype(np.float64)))
             # Those of the float network, near the middle between two codes, would leave their codes at once.
@@ -163,11 +163,6 @@ class _Parameters:
         for edge, constant in self._edges.items():
             self._add("edge", edge, np.log(network.constants[constant].numpy().astype(np.float64)))
         self.keep_in_limits()
-
-    def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
-        """Return the grid of a product's weights, and the weights on it, without corrections."""
-        codes = self._widths.codes(product.name)
-        return self._calibration.weights(product, codes.bits, bipolar=codes.bipolar)
 
     def _add(self, kind: str, name: str, value: NDArray[Any]) -> None:
         self.values[kind, name] = self._network.tensor(np.asarray(value, np.float32)).requires_grad_()
@@ -180,18 +175,13 @@ class _Parameters:
         depth = weights.size // weights.shape[product.channel_axis]
         return np.asarray(scale.reshape(-1) * step * math.sqrt(depth), np.float32)
 
-    def _limits(self, name: str) -> tuple[int, int]:
-        """Return the least and the greatest code of a product's weights."""
-        codes, one = self._widths.codes(name), np.ones((), np.float32)
-        return QuantizerGrid(codes.bits, one, signed=not codes.is_odd, bipolar=codes.is_odd).limits
-
     def keep_in_limits(self) -> None:
         """Move weights beyond the limits of codes back to these: beyond them they would have no gradient."""
         with require_torch().no_grad():
             for name, product in self._products.items():
                 scale = self._scale("scale", name, self._calibration.shortening(product))
                 ratio = scale / self._units[name] * _INSIDE
-                low, high = self._limits(name)
+                low, high = self._widths.codes(name).limits
                 weights = self.values["weights", name]
                 weights.copy_(weights.clamp(low * ratio, high * ratio))
 
@@ -238,7 +228,7 @@ class _Parameters:
         constants = {name: tensor.detach().numpy() for name, tensor in self.constants().items()}
         calibration, bias, weights = self._calibration, dict(before.bias), dict(before.weights)
         for name, product in self._products.items():
-            grid, _ = before.weights.get(name) or self._rounded(product)
+            grid, _ = before.weights.get(name) or calibration.weights(product, self._widths.codes(name))
             quantizer = self._weights[name]
             grid = replace(grid, scale=np.asarray(constants[quantizer.input[1]], np.float32).reshape(grid.scale.shape))
             weights[name] = grid, np.ascontiguousarray(grid.quantized(constants[quantizer.input[0]]))

@@ -96,6 +96,15 @@ class WeightCodes(NamedTuple):
             return Encoding.BIPOLAR
         return Encoding.TERNARY if self.bits == 2 else Encoding.NARROW
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest code."""
+        return self.grid(np.ones((), np.float32)).limits
+
+    def grid(self, scale: NDArray[np.float32]) -> QuantizerGrid:
+        """Return the grid of these codes with a scale, one number or one a channel."""
+        return QuantizerGrid(self.bits, scale, signed=not self.is_odd, bipolar=self.is_odd)
+
 
 @dataclass(frozen=True)
 class QuantizerGrid:
@@ -183,31 +192,28 @@ def activation_grid(
 
 def weight_grid(
     weights: NDArray[np.float32],
-    bits: int,
+    codes: WeightCodes,
     axis: int,
     shorten: Callable[[NDArray[Any]], NDArray[np.float32]] = shorten,
-    *,
-    bipolar: bool = False,
 ) -> QuantizerGrid:
     """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error.
 
     Args:
         weights: The weights.
-        bits: Bits of a code.
+        codes: The codes that they may have.
         axis: The axis of channels.
         shorten: Returns scales near these that the product may have.
-        bipolar: Whether codes are odd, as those of 1 bit are in any case; else they are as many below 0 as above.
     """
     others = tuple(k for k in range(weights.ndim) if k != axis)
-    if bits == 1:
+    if codes.bits == 1:
         scale = shorten(np.abs(weights).mean(others, keepdims=True))
-        return QuantizerGrid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
+        return codes.grid(np.where(scale > 0, scale, np.float32(1)))
     most = np.abs(weights).max(others, keepdims=True)
     most = np.where(most > 0, most, 1).astype(np.float32)
-    highest = (1 << bits) - 1 if bipolar else (1 << bits - 1) - 1
+    _, highest = codes.limits
     scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
-        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=not bipolar, bipolar=bipolar)
+        grid = codes.grid(shorten(most * np.float32(share) / highest))
         off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
-    return QuantizerGrid(bits, scale.astype(np.float32), signed=not bipolar, bipolar=bipolar)
+    return codes.grid(scale.astype(np.float32))

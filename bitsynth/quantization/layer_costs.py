@@ -26,7 +26,7 @@ from bitsynth.network.fusion.cost import layer_cycles, processor_of
 from bitsynth.network.program import LayerStep, NetworkProgram
 from bitsynth.quantization.float_model import WeightedProduct
 from bitsynth.quantization.goal import Cost
-from bitsynth.quantization.grids import QuantizerGrid, WeightCodes
+from bitsynth.quantization.grids import WeightCodes
 
 
 def find_layers(products: Iterable[WeightedProduct], program: NetworkProgram) -> dict[str, LayerStep]:
@@ -50,8 +50,7 @@ def layer_cost(step: LayerStep, target: NetworkTarget) -> Cost:
 
 def cost_with_codes(step: LayerStep, codes: WeightCodes, target: NetworkTarget) -> Cost | None:
     """Return the cost of a layer whose weights have other codes; None if no kernel computes it."""
-    grid = QuantizerGrid(codes.bits, np.ones((), np.float32), signed=not codes.is_odd, bipolar=codes.is_odd)
-    low, high = grid.limits
+    low, high = codes.limits
     layer = step.layer
     zeros = np.zeros(layer.codes.shape, np.uint8)
     for operand in weights(np.arange(low, high + 1, 1 + codes.is_odd)):

@@ -122,8 +122,7 @@ class _Writer:
     def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it."""
         corrected = self.corrections.weights.get(product.name)
-        codes = self.widths.codes(product.name)
-        return corrected or self.calibration.weights(product, codes.bits, bipolar=codes.bipolar)
+        return corrected or self.calibration.weights(product, self.widths.codes(product.name))
 
     def _fresh(self, name: str) -> str:
         """Return a name that no edge of the file has, and that was not given before."""

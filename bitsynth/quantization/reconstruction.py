@@ -57,7 +57,7 @@ def reconstruct(calibration: Calibration, widths: Widths) -> Corrections:
         bias[product.name] = error.mean(0)
         if rows.inputs is not None:
             codes = widths.codes(product.name)
-            used = calibration.as_rows(product, calibration.weights(product, codes.bits, bipolar=codes.bipolar)[1])
+            used = calibration.as_rows(product, calibration.weights(product, codes)[1])
             own = calibration.as_rows(product, calibration.network.constants[product.weights])
             fitted, moments = fit_weights(own, rows.inputs, error + rows.inputs @ (used - own).T)
             weights[product.name] = calibration.round_weights(product, codes, fitted, moments)

@@ -115,7 +115,7 @@ class Search:
         for k, (name, choice) in enumerate(trials):
             self.progress("losses", k, len(trials))
             if choice == most[name]:
-                self.state.estimates[name, choice] = 0.0
+                self.state.estimates.setdefault((name, choice), 0.0)  # above 0 in a search that is resumed
             elif (name, choice) not in self.state.estimates:
                 runs.advance(whole, places[name] + (name in self.calibration.network.searched_edges))
                 changed = write_model(self.calibration, self._widths({**most, name: choice}), runnable=True)

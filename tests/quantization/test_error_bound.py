@@ -18,7 +18,7 @@ from bitsynth.quantization import quantize
 from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.error_bound import Enclosure, Spread, bound_error, convolve, quantize_spread
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, simplify
-from bitsynth.quantization.grids import QuantizerGrid
+from bitsynth.quantization.grids import QuantizerGrid, WeightCodes
 from bitsynth.quantization.quantized_model import Widths, write_model
 from bitsynth.quantization.reconstruction import reconstruct
 
@@ -139,7 +139,7 @@ def test_a_bound_is_tight_where_nothing_depends_on_anything():
     product = floats.products[0]
     quantized = write_model(calibration, Widths({"x": 8}, {product.name: 2}))
     bound = bound_error(floats, quantized, {"x": (-1, 1)}, {}).outputs["y"]
-    _, rounded = calibration.weights(product, 2)
+    _, rounded = calibration.weights(product, WeightCodes(2))
     grid = calibration.grid("x", 8)
     reach = max(1 - min(abs(grid.limits[k] - grid.zero) * float(grid.scale), 1) for k in range(2))
     off = np.abs(rounded - w).sum(0) + np.abs(rounded).sum(0) * max(reach, float(grid.scale) / 2)

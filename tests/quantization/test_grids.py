@@ -10,6 +10,7 @@ from bitsynth.quantization.grids import (
     LEAST_SQUARES,
     MIN_MAX,
     RangeRule,
+    WeightCodes,
     activation_grid,
     range_rule,
     shorten,
@@ -41,7 +42,7 @@ def test_a_grid_of_weights_has_a_scale_a_channel(bits, axis, rng):
     weights = rng.normal(size=(6, 5)).astype(np.float32) * np.logspace(-2, 2, (6, 5)[axis]).reshape(
         (-1, 1)[:: 1 - 2 * axis]
     )
-    grid = weight_grid(weights, bits, axis)
+    grid = weight_grid(weights, WeightCodes(bits), axis)
     assert grid.scale.size == (6, 5)[axis]
     error = np.abs(weights - grid.quantized(weights)) / grid.scale
     assert (error[np.abs(weights) <= grid.scale * grid.limits[1]] <= 0.5001).all() or bits == 1
@@ -51,7 +52,7 @@ def test_a_grid_of_weights_has_a_scale_a_channel(bits, axis, rng):
 def test_bipolar_weights_are_odd(bits, rng):
     """Four values lose less of normal weights than the three of narrow codes."""
     weights = rng.normal(size=(6, 500)).astype(np.float32)
-    narrow, bipolar = (weight_grid(weights, bits, 0, bipolar=is_bipolar) for is_bipolar in (False, True))
+    narrow, bipolar = (weight_grid(weights, WeightCodes(bits, is_bipolar), 0) for is_bipolar in (False, True))
     codes = np.unique(np.rint(bipolar.quantized(weights) / bipolar.scale))
     assert codes.tolist() == list(range(1 - 2**bits, 2**bits, 2))
     numbers = bipolar.quantized(weights)
@@ -61,7 +62,7 @@ def test_bipolar_weights_are_odd(bits, rng):
 
 
 def test_weights_of_0_have_a_grid():
-    grid = weight_grid(np.zeros((2, 4), np.float32), 4, 0)
+    grid = weight_grid(np.zeros((2, 4), np.float32), WeightCodes(4), 0)
     assert (grid.scale > 0).all()
     assert not grid.quantized(np.zeros((2, 4), np.float32)).any()
 
@@ -78,7 +79,7 @@ def test_scales_have_as_many_significant_bits_as_asked(significant, rng):
     values = np.abs(rng.normal(size=500)).astype(np.float32)
     grids = (
         activation_grid(values, 8, significant),
-        weight_grid(values.reshape(10, 50), 8, 0, lambda s: shorten(s, significant)),
+        weight_grid(values.reshape(10, 50), WeightCodes(8), 0, lambda s: shorten(s, significant)),
     )
     for grid in grids:
         assert (np.frexp(grid.scale)[0] * 2**significant % 1 == 0).all()

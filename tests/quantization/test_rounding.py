@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bitsynth.quantization.grids import shorten, weight_grid
+from bitsynth.quantization.grids import WeightCodes, shorten, weight_grid
 from bitsynth.quantization.rounding import learn_rounding, round_by_inputs
 
 
@@ -29,7 +29,7 @@ def test_rounding_by_inputs_loses_less_of_products(bits, rng):
     """Correlated inputs: errors of one weight are made good by others."""
     inputs = correlated_inputs(rng, 24)
     weights = rng.normal(size=(8, 24)).astype(np.float32)
-    grid = weight_grid(weights, bits, 0)
+    grid = weight_grid(weights, WeightCodes(bits), 0)
     rounded = round_by_inputs(weights, grid, inputs.T @ inputs)
     codes = rounded / grid.scale
     assert np.allclose(codes, np.rint(codes), atol=1e-3)
@@ -43,7 +43,7 @@ def test_learned_rounding_loses_less_than_gptq(bits, share, rng):
     """Of 1 bit, than the nearest codes. Columns of several blocks."""
     inputs = correlated_inputs(rng, 150)
     weights = rng.normal(size=(8, 150)).astype(np.float32)
-    grid = weight_grid(weights, bits, 0)
+    grid = weight_grid(weights, WeightCodes(bits), 0)
     first = grid.quantized(weights) if bits == 1 else round_by_inputs(weights, grid, inputs.T @ inputs)
     learned, rounded = learn_rounding(weights, grid, inputs.T @ inputs, shorten)
     codes = rounded / learned.scale
@@ -57,7 +57,7 @@ def test_learned_codes_are_near_the_best_of_all(rng):
     """With the scale that was learned, no choice of 6 ternary codes loses much less."""
     inputs = correlated_inputs(rng, 6)
     weights = rng.normal(size=(5, 6)).astype(np.float32)
-    grid, rounded = learn_rounding(weights, weight_grid(weights, 2, 0), inputs.T @ inputs, shorten)
+    grid, rounded = learn_rounding(weights, weight_grid(weights, WeightCodes(2), 0), inputs.T @ inputs, shorten)
     every = np.array(list(itertools.product((-1, 0, 1), repeat=6)))
     for channel in range(5):
         best = min(lost(inputs, weights[[channel]], codes[None] * grid.scale[channel]) for codes in every)
@@ -67,6 +67,6 @@ def test_learned_codes_are_near_the_best_of_all(rng):
 @pytest.mark.parametrize("bits", [1, 2, 8])
 def test_weights_and_inputs_of_0_can_be_rounded(bits):
     weights = np.zeros((2, 4), np.float32)
-    grid, rounded = learn_rounding(weights, weight_grid(weights, bits, 0), np.zeros((4, 4)), shorten)
+    grid, rounded = learn_rounding(weights, weight_grid(weights, WeightCodes(bits), 0), np.zeros((4, 4)), shorten)
     assert np.isfinite(rounded).all()
     assert (grid.scale > 0).all()

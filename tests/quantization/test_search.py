@@ -15,6 +15,7 @@ from bitsynth import paths
 from bitsynth.errors import SpecError
 from bitsynth.quantization import quantize
 from bitsynth.quantization.goal import goal_of
+from bitsynth.quantization.grids import WeightCodes
 from bitsynth.quantization.search import Search
 from bitsynth.quantization.search_state import restored, state_path
 
@@ -158,6 +159,25 @@ def test_an_interrupted_search_goes_on(message, count, network, data, searches, 
     newest.unlink()
     anew = quantize(network, data, **options).report
     assert (anew.layers, anew.loss, anew.trials) == (again.layers, again.loss, again.trials)
+
+
+def test_a_resumed_search_has_the_same_estimates(data, searches, monkeypatch):
+    """Also of bipolar codes with the most bits, which lose more than ternary ones of weights that are -1, 0 and 1."""
+    weights = np.random.default_rng(7).integers(-1, 2, (16, 8)).astype(np.float32)
+    network = model([node("MatMul", "x w", "y", name="m")], {"x": (1, 16)}, {"w": weights}, outputs="y", opset=17)
+    estimates = []
+    prepare = Search.prepare
+
+    def record(self):
+        prepare(self)
+        estimates.append(dict(self.state.estimates))
+
+    monkeypatch.setattr(Search, "prepare", record)
+    for _ in range(2):
+        quantize(network, data, loss=0.9, isa="neon", act_bits=(8,), w_bits=(1, 2))
+    first, resumed = estimates
+    assert resumed == first
+    assert [loss > 0 for (_, choice), loss in first.items() if choice == WeightCodes(2, bipolar=True)] == [True]
 
 
 @pytest.mark.parametrize(
