@@ -43,7 +43,7 @@ CHAINS = {
     "scaled": lambda b, x, y: four_bits(b, times(b, x, 0.3)),
     "normed": lambda b, x, y: four_bits(b, b.add("relu", norm(b, x, 1.4, 0.01))),
     "falling": lambda b, x, y: four_bits(b, norm(b, x, -0.7, 0.3), zero_first=True, zero=1.0),
-    "small beside its bias": lambda b, x, y: four_bits(b, norm(b, x, 1e-5, 0.2)),
+    "small against its bias": lambda b, x, y: four_bits(b, norm(b, x, 1e-5, 0.2)),
     "leaky": lambda b, x, y: four_bits(b, b.add("leaky_relu", times(b, x, 0.3), alpha=0.1)),
     "residual": lambda b, x, y: four_bits(b, b.add("relu", b.add("add", norm(b, x, 0.9, 0.1), norm(b, y, 0.8, -0.1)))),
     "sum of 6": lambda b, x, y: four_bits(b, b.add("clip", b.add("add", times(b, x, 2.0**60), y), low=-6.0, high=6.0)),

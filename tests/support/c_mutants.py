@@ -74,7 +74,7 @@ def mutants(text: str, first: str = "", last: str = "") -> list[Mutant]:
 
 
 def sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """So many of the mutants, each of another line while there are lines, the same for the same seed."""
+    """Return `count` mutants, each of another line while there are lines; the same for the same seed."""
     shuffled = random.Random(seed).sample(found, len(found))
     once = {mutant.line: mutant for mutant in shuffled}
     firsts = list(once.values())

@@ -62,15 +62,10 @@ class ClaimedRescale(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="r
     high: int
 
 
-class ClaimedGate(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="gate"):
+class ClaimedGate(ClaimedRescale, frozen=True, kw_only=True, eq=False, tag="gate"):
     """A rescale whose number is first multiplied by a second line of itself, between 0 and 1: factor and summand."""
 
-    scale: NDArray[Any]
-    bias: NDArray[Any]
     gate: NDArray[Any]
-    zero: int
-    low: int
-    high: int
 
 
 class ClaimedCurve(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="curve"):
@@ -92,7 +87,7 @@ class ClaimedTable(ClaimedResult, frozen=True, kw_only=True, eq=False, tag="tabl
 
 
 class ClaimedNumbers(ClaimedResult, frozen=True, kw_only=True, eq=False, tag="numbers"):
-    """Real numbers in float64, which are `off` by so much at most."""
+    """Real numbers in float64, at most `off` from the chain's."""
 
     off: float
 

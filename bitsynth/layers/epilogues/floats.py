@@ -210,7 +210,7 @@ def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
 
 def claim_rescale(
     scale: NDArray[Any], bias: NDArray[Any], zero: int, codes: tuple[int, int], gate: GateLine | None
-) -> ClaimedRescale | ClaimedGate:
+) -> ClaimedRescale:
     """Return an affine formula of scale and bias (channels,), with a gate or without, as certificates claim it."""
     low, high = (int(end) for end in codes)
     scale, bias = scale[:, None], bias[:, None]
@@ -298,7 +298,7 @@ class Rescale(FloatValues, ClampedCodes):
                 shared = {"g": np.asarray(g), "a": np.asarray(a)}
                 yield gated_spec(value, codes), {**inputs, **limits, **shared}
 
-    def formula(self, channels: int) -> ClaimedRescale | ClaimedGate:
+    def formula(self, channels: int) -> ClaimedRescale:
         """Return scale, bias, codes and gate of `channels` channels."""
         floats = {"bias": np.zeros(channels, np.float32), **self.floats(channels)}
         return claim_rescale(floats["scale"], floats["bias"], self.zero_point, self.codes, self.gate)

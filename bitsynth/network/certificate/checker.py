@@ -275,9 +275,10 @@ def find_direction(name: str, a: Bounded, b: Bounded) -> Any:
 def stays_finite(name: str, a: Bounded, b: Bounded, numbers: Any) -> Any:
     """Return where an operation in floats has the direction of the same operation of real numbers.
 
-    Floats may be infinite, and may turn back where real numbers do not: 0 * inf and inf - inf are nan, which "count"
-    takes for less than each level, and -1 / 0 and 1 / 0 lie far apart. None of this can be between two sums at which a
-    factor or divisor is finite, and a divisor not 0; or at which both summands are finite, or one is a finite constant.
+    Floats may be infinite, and may change direction where real numbers do not: 0 * inf and inf - inf are nan, which
+    "count" takes for less than each level, and -1 / 0 and 1 / 0 lie far apart. None of this can be between two sums at
+    which a factor or divisor is finite, and a divisor not 0; or at which both summands are finite, or one is a finite
+    constant.
     """
     is_number, a_is_finite, b_is_finite = ~np.isnan(numbers), np.isfinite(a.numbers), np.isfinite(b.numbers)
     if name == "mul":

@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.graph.types import Tensor
 from bitsynth.isa.doubles import ONE, ZERO, bits_of
-from bitsynth.layers.epilogues.claimed import ClaimedGate, ClaimedRescale
+from bitsynth.layers.epilogues.claimed import ClaimedRescale
 from bitsynth.layers.epilogues.floats import GateLine, apply_gate, claim_rescale, gate_bounds
 
 GUARD = 1e-8
@@ -107,7 +107,7 @@ class AffineFormula:
             value = f"dmul({value}, dmin(dmax(dadd(dmul({value}, {factor}), {summand}), {ZERO}), {ONE}))"
         return value
 
-    def formula(self) -> ClaimedRescale | ClaimedGate:
+    def formula(self) -> ClaimedRescale:
         """Return the formula as a certificate claims it."""
         claim = claim_rescale(self.factor, self.summand, self.zero, self.limits, self.gate)
         return claim if self.ratio is None else msgspec.structs.replace(claim, factor=self.ratio[:, None])

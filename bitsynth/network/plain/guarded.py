@@ -1,4 +1,6 @@
-"""Loops in float64 that flag elements whose integers rounding could decide: else they replace pairs of float64.
+"""Loops in float64 for integers that are rounded.
+
+They flag elements that float64 does not decide, and then pairs of float64 compute all elements.
 
 Each number stands for a real number x. Its size S is the sum of the absolute values of the terms of x; n counts the
 roundings and p the products on the longest way to it. With u = 2^-53, float64 is off by at most
