@@ -301,7 +301,7 @@ def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArr
     """Return the float outputs of the compiled network."""
     results = net({name: sample[name] for name in net.graph.inputs})
     several = results if isinstance(results, tuple) else (results,)
-    by_name = dict(zip(net.graph.outputs, several, strict=True))
+    by_name = dict(zip(network.outputs, several, strict=True))
     return tuple(np.asarray(by_name[name], np.float32) for name in network.float_outputs)
 
 

@@ -96,6 +96,9 @@ def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int |
         except Exception as error:
             raise SpecError(f"ONNX Runtime does not run it: {str(error).splitlines()[0]}") from None
         simplified = onnx.load(path)
+    constants = {x.name for x in simplified.graph.initializer}
+    if constant_output := next((x.name for x in simplified.graph.output if x.name in constants), None):
+        raise SpecError(f"output {constant_output} depends on no input; remove it from the file")
     _keep_used_domains(simplified)
     edges = edge_names(simplified.graph)
     for k, node in enumerate(simplified.graph.node):

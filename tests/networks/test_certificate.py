@@ -109,6 +109,8 @@ PLANS = {
     "written twice": (lambda c: c["steps"].append(c["steps"][1]), "again"),
     "a lower bound": (lambda c: c["arena"].update(bound=0), "lower bound"),
     "a smaller arena": (lambda c: c["arena"].update(bytes=c["arena"]["bytes"] - 1), "outside of the arena"),
+    "codes of an input": (lambda c: c["buffers"][c["inputs"][0]].update(operand=[2, 0]), "what the caller gives"),
+    "of no type": (lambda c: c["buffers"]["zoo.quantize_1"].update(type="xint8"), "unknown type"),
     "too wide": (lambda c: c["edges"]["zoo.quantize_2"].update(high=2), "ranges differ|leave their range"),
 }
 

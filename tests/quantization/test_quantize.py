@@ -225,6 +225,22 @@ def test_every_output_counts(rng):
     assert max(errors) <= 0.3
 
 
+def test_two_outputs_of_one_edge(rng):
+    nodes = [node("MatMul", "x w", "a"), node("Identity", "a", "y"), node("Identity", "a", "z")]
+    made = model(nodes, {"x": (1, 8)}, {"w": rng.normal(size=(8, 8)).astype(np.float32)}, outputs="y z", opset=17)
+    result = quantize(made, rng.normal(size=(16, 8)).astype(np.float32), isa="avx2", loss=0.5)
+    assert [o.name for o in result.model.graph.output] == ["y", "z"]
+    first, second = bitsynth.compile(result.model, isa="avx2")(np.ones((1, 8), np.float32))
+    assert np.array_equal(first, second)
+
+
+def test_an_output_without_an_input_is_refused(rng):
+    constants = {"w": rng.normal(size=(8, 8)).astype(np.float32), "k": np.ones(3, np.float32)}
+    made = model([node("MatMul", "x w", "y"), node("Neg", "k", "z")], {"x": (1, 8)}, constants, outputs="y z", opset=17)
+    with pytest.raises(SpecError, match="output z depends on no input"):
+        quantize(made, np.ones((4, 8), np.float32), isa="avx2")
+
+
 def test_biases_are_corrected_in_order(rng):
     """Of a chain of products that all lose a little, the corrected one is no worse than the one that is not."""
     nodes, constants, edge = [], {}, "x"

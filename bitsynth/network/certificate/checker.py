@@ -73,6 +73,8 @@ INT32 = 1 << 31
 LAST_PLACE = 0x7F7FFFFF
 """The place of the greatest finite float32 in their order, counted from 0: its bits, as an integer."""
 PLACES = (-LAST_PLACE, LAST_PLACE)
+TYPES = r"u?int(8|16|32|64)|float(16|32|64)|bool"
+"""Of elements in memory."""
 FIXED_SHIFT = 23
 """Bits that lines of integers are shifted to the right by."""
 EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -973,6 +975,9 @@ def check_room(name: str, buffer: dict[str, Any], edge: dict[str, Any], size: in
     (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
     wanted = f"codes of {name} are {apart} apart from {first} on: want 1 to 255 apart, from an int32 on"
     require(0 < apart < 256 and abs(first) < INT32, wanted)
+    is_whole = buffer["role"] != "input" or (apart, first) == (1, 0)
+    require(is_whole, f"{name} is what the caller gives: integers, no codes of them")
+    require(re.fullmatch(TYPES, buffer["type"]), f"{name} has elements of an unknown type {buffer['type']}")
     bits, width, is_packed = whole(buffer["bits"]), bits_of(buffer["type"]), buffer["layout"] == "packed"
     require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} has an unknown layout {buffer['layout']}")
     is_of_width = 0 < bits <= 8 and width == 64 if is_packed else bits == width
