@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,6 @@ _FIRST, _PAGE = 0x10000, 0x1000
 """The lowest address of a section of an object, and the bytes that a process loads or protects as one."""
 _RELOCATED = 8
 """The most bytes that a relocation of a library changes."""
-_UNDEFINED = 0x100
-"""The address of symbols of other objects, where there is no memory."""
 _LONGEST = 15
 """The most bytes of an instruction."""
 _EXECUTABLE, _ALLOCATED, _WRITABLE = 0x4, 0x2, 0x1
@@ -33,6 +33,7 @@ class ObjectFile:
         base: The number that was added to all addresses.
         functions: Functions that a program can find by name.
         symbols: Names, addresses and sizes of all functions, those that no other object sees included.
+        unknown: The name of the symbol of another object that decides a byte of code, by the byte's address.
     """
 
     path: Path
@@ -41,6 +42,12 @@ class ObjectFile:
     constants: tuple[MemoryPlace, ...]
     functions: dict[str, tuple[int, int]]
     symbols: tuple[tuple[str, int, int], ...]
+    unknown: Mapping[int, str]
+
+    def require_known(self, address: int, size: int) -> None:
+        """Raise NotShown if another object decides one of the bytes of an instruction."""
+        for name in (self.unknown[k] for k in range(address, address + size) if k in self.unknown):
+            raise NotShown(f"it needs {name}, which is in another object")
 
     def instruction_bytes(self, address: int) -> bytes:
         """Return the code from `address` on, as long as the longest instruction; NotShown if there is none."""
@@ -89,6 +96,7 @@ class _Reader:
         self._sections = list(file.iter_sections())
         self._starts: dict[int, int] = {}
         self._data: dict[int, bytearray] = {}
+        self._unknown: dict[int, str] = {}
 
     def read(self) -> ObjectFile:
         """Return sections with values and functions with addresses."""
@@ -109,20 +117,22 @@ class _Reader:
         }
         code = tuple(x for index, x in arrays.items() if self._sections[index]["sh_flags"] & _EXECUTABLE)
         constants = tuple(x for x in arrays.values() if x not in code)
-        symbols = tuple(
-            (x.name, x["st_value"] + (self._starts[x["st_shndx"]] if relocatable else self._base), x["st_size"])
-            for x in self._symbols()
-            if x["st_info"]["type"] == "STT_FUNC" and x["st_shndx"] in self._starts
-        )
-        functions = {name: (at, size) for name, at, size in symbols}
-        return ObjectFile(self._path, self._base, code, constants, functions, symbols)
+        inner = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
+        dynamic = [x for table in self._dynamic() for x in table.iter_symbols()]
+        # Other objects find global symbols, `dlsym` those of the dynamic table, whatever type they have.
+        found = [x for x in inner if x["st_info"]["bind"] != "STB_LOCAL"] if relocatable else dynamic
+        counts = Counter(x.name for x in found)
+        functions = {x.name: self._span(x, relocatable) for x in found if self._is_function(x) and counts[x.name] == 1}
+        symbols = tuple((x.name, *self._span(x, relocatable)) for x in (*inner, *dynamic) if self._is_function(x))
+        return ObjectFile(self._path, self._base, code, constants, functions, symbols, self._unknown)
 
-    def _symbols(self) -> list[Any]:
-        """Return symbols; of equal names the last one is that which other objects, or `dlsym` in a library, get."""
-        tables = [x for x in self._sections if x["sh_type"] == "SHT_SYMTAB"]
-        symbols = [symbol for table in tables for symbol in table.iter_symbols()]
-        symbols.sort(key=lambda x: x["st_info"]["bind"] != "STB_LOCAL")
-        return symbols + [symbol for table in self._dynamic() for symbol in table.iter_symbols()]
+    def _is_function(self, symbol: Any) -> bool:
+        return symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] in self._starts
+
+    def _span(self, symbol: Any, relocatable: bool) -> tuple[int, int]:
+        """Return the address and the size of a function."""
+        base = self._starts[symbol["st_shndx"]] if relocatable else self._base
+        return base + symbol["st_value"], symbol["st_size"]
 
     def _dynamic(self) -> list[Any]:
         """Return the dynamic tables of a library: what a process reads of it besides its segments."""
@@ -175,22 +185,28 @@ class _Reader:
         )
 
     def _relocate(self, section: Any) -> None:
-        """Apply the relocations of a section; symbols of other objects are where there is no memory."""
+        """Apply the relocations of a section, except those to symbols of other objects, whose bytes are unknown."""
         from elftools.elf.descriptions import describe_reloc_type
 
         target = section["sh_info"]
         if section["sh_type"] not in {"SHT_REL", "SHT_RELA"} or target not in self._data or self._writable(target):
             return
         symbols = self._file.get_section(section["sh_link"])
+        section_is_code = bool(self._sections[target]["sh_flags"] & _EXECUTABLE)
         for relocation in section.iter_relocations():
             kind, offset = describe_reloc_type(relocation["r_info_type"], self._file), relocation["r_offset"]
             size = self._table.absolute.get(kind) or self._table.relative.get(kind)
             if size is None or not relocation.is_RELA():
                 raise SpecError(f"{self._path}: relocation {kind} in {self._sections[target].name} is not known")
             symbol = symbols.get_symbol(relocation["r_info_sym"])
-            inside = symbol["st_shndx"] in self._starts
-            value = self._starts[symbol["st_shndx"]] + symbol["st_value"] if inside else _UNDEFINED
-            value += relocation["r_addend"]
+            section_of = symbol["st_shndx"]
+            if section_of not in self._starts and section_of != "SHN_ABS":
+                if not section_is_code:
+                    raise SpecError(f"{self._path}: constants hold the address of {symbol.name}, of another object")
+                at = self._starts[target] + offset
+                self._unknown |= dict.fromkeys(range(at, at + size), symbol.name)
+                continue
+            value = self._starts.get(section_of, 0) + symbol["st_value"] + relocation["r_addend"]
             if kind in self._table.relative:
                 value -= self._starts[target] + offset
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

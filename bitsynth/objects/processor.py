@@ -113,6 +113,7 @@ class CodeProcessor:
     def _decode(self, address: int) -> tuple[Action, int]:
         ins = self._disassembled(address)
         self.text[address] = _words(ins)
+        self.file.require_known(address, ins.size)
         following = address + ins.size
         parts = self._table.conditional_parts(ins.mnemonic)
         if parts and parts[0] == "jump":

@@ -312,8 +312,27 @@ def test_a_function_of_another_object_has_no_code(tmp_path):
     source.write_text("void other(void); void f(void) { other(); }")
     subprocess.run(["gcc", "-O2", "-fno-pic", "-fno-optimize-sibling-calls", "-c", "f.c"], cwd=tmp_path, check=True)
     file, values, isa = read_object(tmp_path / "f.o", machine_table(load("avx2"))), Contents(), load("avx2")
-    with pytest.raises(NotShown, match="no code of the object"):
+    with pytest.raises(NotShown, match="it needs other, which is in another object"):
         CodeProcessor(file, isa, values, CallMemory(values)).call(file.function("f"), [], stack=1 << 40, back=1)
+
+
+def test_numbers_of_other_objects_are_not_known(tmp_path):
+    with pytest.raises(NotShown, match="it needs number, which is in another object"):
+        run_code(tmp_path, "lea number(%rip), %rax")
+    with pytest.raises(SpecError, match="constants hold the address of number, of another object"):
+        run_code(tmp_path, "nop", data=".section .rodata\n.long number")
+    run_code(tmp_path, "movq $number, %rax\nmovb $1, (%rdi, %rax)", data=".globl number\n.set number, 63")
+    with pytest.raises(NotShown, match="belong to no buffer"):
+        run_code(tmp_path, "movq $number, %rax\nmovb $1, (%rdi, %rax)", data=".globl number\n.set number, 64")
+
+
+def test_a_name_that_other_objects_find_elsewhere_is_no_function(tmp_path):
+    text = ".type f, @function\nf: ret\n.size f, .-f\n.globl g\ng: nop\nret\n"
+    from bitsynth.objects.elf import read_object
+
+    file = read_object(assembled(tmp_path, text), machine_table(load("avx2")))
+    assert file.functions == {}
+    assert [name for name, *_ in file.symbols] == ["f"]
 
 
 def test_an_unchanged_object_is_proved(tmp_path):
@@ -452,7 +471,8 @@ def test_the_function_is_that_which_a_process_finds(tmp_path):
         stream.seek(table["sh_offset"])
         symbols = stream.read(table["sh_size"])
     place = table["sh_offset"] + symbols.rindex(at.to_bytes(8, "little") + size.to_bytes(8, "little"))
-    data[place : place + 8] = file.functions["g"][0].to_bytes(8, "little")
+    other = next(start for name, start, _ in file.symbols if name == "g")
+    data[place : place + 8] = other.to_bytes(8, "little")
     assert read_library(path, data).functions["f"] == (at, size)
 
 
