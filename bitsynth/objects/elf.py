@@ -120,9 +120,10 @@ class _Reader:
         inner = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
         dynamic = [x for table in self._dynamic() for x in table.iter_symbols()]
         # Other objects find global symbols, `dlsym` those of the dynamic table, whatever type they have.
-        found = [x for x in inner if x["st_info"]["bind"] != "STB_LOCAL"] if relocatable else dynamic
-        counts = Counter(x.name for x in found)
-        functions = {x.name: self._span(x, relocatable) for x in found if self._is_function(x) and counts[x.name] == 1}
+        visible = [x for x in inner if x["st_info"]["bind"] != "STB_LOCAL"] if relocatable else dynamic
+        counts = Counter(x.name for x in visible)
+        unique = [x for x in visible if self._is_function(x) and counts[x.name] == 1]
+        functions = {x.name: self._span(x, relocatable) for x in unique}
         symbols = tuple((x.name, *self._span(x, relocatable)) for x in (*inner, *dynamic) if self._is_function(x))
         return ObjectFile(self._path, self._base, code, constants, functions, symbols, self._unknown)
 
