@@ -1310,11 +1310,19 @@ def not_covered(kernel: dict[str, Any]) -> str:
     return "the last row has a program of its own" if kernel.get("beside") else ""
 
 
+def has_fraction(value: Any) -> bool:
+    """Return whether JSON has a number that is not written as a whole one, or NaN."""
+    if isinstance(value, dict | list):
+        return any(has_fraction(x) for x in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float)
+
+
 def read_kernel(record: dict[str, Any], folder: Path | None) -> CheckedKernel:
     """Return what is checked of a kernel file; NotCovered if this file does not know its kind."""
     fields = record["kernel"]
     if why := not_covered(fields):
         raise NotCovered(f"not covered by the second checker: {why}")
+    require(not has_fraction(fields), "a number of the kernel is not whole")
     require(1 <= fields["act_bits"] <= 8 and 1 <= fields["w_bits"] <= 8, "codes are not of 1 to 8 bits")
     name = re.match(r"bs_mm_a(\d)u_w(\d)([bs])_s32_([a-z0-9_]+)_\d+x\d+x\d+", record["name"])
     require(name is not None, "the name does not say what is multiplied")
@@ -1354,12 +1362,17 @@ def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
         return claims
     except tomllib.TOMLDecodeError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Wrong(f"a field is missing or of another type ({type(error).__name__}: {error})") from error
 
 
 def main(arguments: list[str]) -> int:
     """Check a kernel file, by default that of this script's kernel, and say what holds; an exit code."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(
+            f"usage: {Path(sys.argv[0]).name} [KERNEL.json [FOLDER]]: check a kernel; FOLDER has its instruction set"
+        )
+        return 0
     own = Path(__file__)
     path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".kernel.json"))
     try:

@@ -143,6 +143,8 @@ EDITS = [
     ("constant", lambda k: k["constants"][0]["lanes"].__setitem__(0, 4), "act code"),
     ("isa", lambda k: k.update(isa="avx2"), "differ"),
     ("widths", lambda k: k.update(w_bits=2), "differ"),
+    ("half a run", lambda k: k["passes"][0]["loops"][0].update(times=1.5), "not whole"),
+    ("columns", lambda k: k.update(columns=1 << 70), "OverflowError|column|slots"),
 ]
 
 
