@@ -1369,9 +1369,7 @@ def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Check a kernel file, by default that of this script's kernel, and say what holds; an exit code."""
     if arguments[:1] in (["-h"], ["--help"]):
-        print(
-            f"usage: {Path(sys.argv[0]).name} [KERNEL.json [FOLDER]]: check a kernel; FOLDER has its instruction set"
-        )
+        print(f"usage: {Path(sys.argv[0]).name} [KERNEL.json [FOLDER]]: check a kernel; FOLDER has its instruction set")
         return 0
     own = Path(__file__)
     path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".kernel.json"))
