@@ -1,4 +1,4 @@
-"""MobileNetV1, MobileNetV2, ResNet-18 of random weights as ONNX Runtime quantizes them, for `bitsynth bench network`.
+"""MobileNets and ResNets of random weights as ONNX Runtime quantizes them, for `bitsynth bench network`.
 
     python benchmarks/mobilenets.py FOLDER [--only mobilenet_v2] [--size 224]
 
@@ -27,6 +27,8 @@ V1 = (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *(((512, 1),) * 
 """Channels and stride of each depthwise and pointwise pair (Howard et al. 2017, table 1)."""
 V2 = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
 """Expansion, channels, blocks and first stride of each stage (Sandler et al. 2018, table 2)."""
+RESNET50 = (64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)
+"""Inner channels, blocks and first stride of each stage (He et al. 2016, table 1)."""
 RESNET18 = (64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)
 
 
@@ -120,10 +122,24 @@ def resnet18(net: Floats) -> str:
     return net.classified(x)
 
 
+def resnet50(net: Floats) -> str:
+    """Bottleneck blocks: 1 x 1, 3 x 3, 1 x 1."""
+    x = net.relu(net.conv("x", 64, 7, 2))
+    x = net.add("MaxPool", [x], 64, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for inner, blocks, first in RESNET50:
+        for k in range(blocks):
+            stride = 1 if k else first
+            same = x if k else net.conv(x, 4 * inner, 1, stride)
+            wide = net.relu(net.conv(net.relu(net.conv(x, inner, 1)), inner, 3, stride))
+            x = net.relu(net.sum(net.conv(wide, 4 * inner, 1), same))
+    return net.classified(x)
+
+
 NETWORKS: dict[str, Callable[[Floats], str]] = {
     "mobilenet_v1": mobilenet_v1,
     "mobilenet_v2": mobilenet_v2,
     "resnet18": resnet18,
+    "resnet50": resnet50,
 }
 
 

@@ -123,7 +123,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     left_out: dict[str, str] = {}
     if peers:
         calls |= network_peers.bound(model, net, inputs, left_out, progress)
-    times = _rounds(calls, rounds, threads, progress)
+    times = alternate(calls, rounds, threads, progress)
     progress("measuring steps")
     report = net.report()
     return NetworkTimes(
@@ -166,7 +166,7 @@ def float_bytes(net: Network) -> int:
     return sum(4 * math.prod(graph.edges[n].shape) for n in names)
 
 
-def _rounds(
+def alternate(
     calls: Mapping[str, Callable[[], object]], rounds: int, threads: int, progress: Progress
 ) -> dict[str, list[float]]:
     """Return nanoseconds of a call of each contender by round; long calls are measured once."""

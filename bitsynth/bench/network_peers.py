@@ -60,7 +60,7 @@ def bound(
         yield from _bound_litert(data, inputs, net.program.threads, left_out, progress)
         return
     packages: dict[str, Bound] = {}
-    for package, bind in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
+    for package, bind in {ORT: bind_onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
         try:
             packages[package] = bind(net, inputs)
         except ImportError as why:
@@ -82,7 +82,7 @@ def _bound_litert(
         contender = f"{LITERT}, {name}"
         progress(f"starting {contender}")
         try:
-            yield contender, _bind_litert_kernels(data, inputs, threads, kernels)
+            yield contender, bind_litert_kernels(data, inputs, threads, kernels)
         except ImportError as why:
             left_out[LITERT] = f"{why}; {INSTALL}"
             return
@@ -90,7 +90,7 @@ def _bound_litert(
             left_out[contender] = _first_line(why)
 
 
-def _onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
+def bind_onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
     """Return a function that binds a model to ONNX Runtime; ImportError if it is not installed."""
     from bitsynth.bench.baselines.onnxruntime_baseline import session, start
 
@@ -168,7 +168,7 @@ def _first_line(why: Exception) -> str:
     return str(why).strip().split("\n")[0][:200]
 
 
-def _bind_litert_kernels(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels: str) -> Callable[[], object]:
+def bind_litert_kernels(data: bytes, inputs: Mapping[str, Tensor], threads: int, kernels: str) -> Callable[[], object]:
     """Return a call that runs the file of these bytes on `inputs`."""
     from ai_edge_litert import interpreter as package
 

@@ -101,7 +101,7 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
 
         return bound
 
-    monkeypatch.setattr(network_peers, "_onnxruntime", missing)
+    monkeypatch.setattr(network_peers, "bind_onnxruntime", missing)
     monkeypatch.setattr(network_peers, "_emx", made)
     found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out, silent))
     assert found["emx-onnx-cgen, fp32 twin"]() == 7

@@ -1,0 +1,49 @@
+"""Accuracy against predicted cycles of the Fashion-MNIST network, as in Figure 8 of CGO 2020."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save
+
+_NETWORK = "fashion"
+_SERIES = (
+    "quantize, without training",
+    "trained with Brevitas",
+    "trained with Brevitas, kernels of the paper's sketch",
+)
+_Point = tuple[float, float, str]
+
+
+def draw(rows: Sequence[Any], stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg, if the Fashion-MNIST network was measured."""
+    own = [r for r in rows if r.network == _NETWORK and not r.why and r.right is not None]
+    if not own:
+        return
+    figure, (row,) = panels(1, 2, 13, 4.6)
+    for axes, cpu in zip(row, ("a53", "a72"), strict=True):
+        for color, label in zip(COLORS, _SERIES, strict=False):
+            points = sorted(_points(own, cpu, label))
+            axes.plot([x for x, *_ in points], [y for _, y, _ in points], "o", color=color, label=label)
+            for x, y, bits in points:
+                axes.annotate(bits, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+        floats = next((r.right for r in own if r.file == "float32"), None)
+        if floats is not None:
+            axes.axhline(100 * floats, color="black", linewidth=1, linestyle="--")
+        axes.set_xlabel("millions of predicted cycles of an image")
+        axes.set_title(f"Fashion-MNIST, Cortex-{cpu.upper()}: accuracy, %", loc="left")
+        plain(axes)
+    row[0].legend(frameon=False, loc="lower right")
+    explain(figure, "Up and to the left is better. Dashed: the network in floats.")
+    save(figure, stem)
+
+
+def _points(rows: Sequence[Any], cpu: str, label: str) -> Iterator[_Point]:
+    """Yield millions of cycles, accuracy in percent and widths of the files of a series."""
+    for r in rows:
+        if r.file.startswith("quantize" if label.startswith("quantize") else "trained"):
+            cycles = r.paper_cycles.get(cpu) if "paper" in label else r.cycles[cpu]
+            if cycles:
+                yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1]
