@@ -224,7 +224,11 @@ class MatmulKernel:
         return runner_for(isa, library, needs=needs, count=count)
 
     def library(self, compiler: str, *flags: str) -> Path:
-        """Return the library of the microkernel that a compiler, or a family of compilers, of this name builds.
+        """Return the library of the microkernel that a compiler builds.
+
+        Args:
+            compiler: The name of a compiler, or of a family of compilers.
+            flags: Further flags of the compiler.
 
         Raises:
             ToolError: No such compiler builds code of the instruction set.
