@@ -236,9 +236,9 @@ static int check(int pattern, size_t vectors, size_t length)
         }
     if (length != K)
         return 1;
-    if (!repeats(1, SEGMENTS, packed_wgt, packed_act))
+    if (!repeats(1, SEGMENTS, wgts, acts))
         return 0;
-    return repeats(2, 8, packed_wgt, packed_act) && repeats(2, 0, packed_wgt, packed_act);
+    return repeats(2, 8, wgts, acts) && repeats(2, 0, wgts, acts);
 }
 
 /* Whether sizes that no object has are refused. */

@@ -236,9 +236,9 @@ static int check(int pattern, size_t vectors, size_t length)
         }
     if (length != K)
         return 1;
-    if (!repeats(1, SEGMENTS, packed_act, packed_wgt))
+    if (!repeats(1, SEGMENTS, acts, wgts))
         return 0;
-    return repeats(2, 8, packed_act, packed_wgt) && repeats(2, 0, packed_act, packed_wgt);
+    return repeats(2, 8, acts, wgts) && repeats(2, 0, acts, wgts);
 }
 
 /* Whether sizes that no object has are refused. */
