@@ -975,8 +975,12 @@ def check_room(name: str, buffer: dict[str, Any], edge: dict[str, Any], size: in
     (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
     wanted = f"codes of {name} are {apart} apart from {first} on: want 1 to 255 apart, from an int32 on"
     require(0 < apart < 256 and abs(first) < INT32, wanted)
-    is_whole = buffer["role"] != "input" or (apart, first) == (1, 0)
-    require(is_whole, f"{name} is what the caller gives: integers, no codes of them")
+    if buffer["role"] == "input":
+        # Integers, or codes from the least integer on. Only bipolar ones, as -3, -1, 1, 3, are further apart.
+        ends = array(edge.get("low", 0)).min(), array(edge.get("high", 0)).max()
+        is_plain = apart == 1 and first in (0, ends[0])
+        is_bipolar = apart == 2 and first == ends[0] == -ends[1]
+        require(is_plain or is_bipolar, f"{name} is what the caller gives: not all of its integers have a code")
     require(re.fullmatch(TYPES, buffer["type"]), f"{name} has elements of an unknown type {buffer['type']}")
     bits, width, is_packed = whole(buffer["bits"]), bits_of(buffer["type"]), buffer["layout"] == "packed"
     require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} has an unknown layout {buffer['layout']}")
