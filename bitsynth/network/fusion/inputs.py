@@ -228,7 +228,7 @@ class LevelCodes:
         """Return C for floats in0 (batch, pixels, channels), in this order or in planes of channels."""
         batch, pixels, channels = shape
         kinds, entries = self.table.shape
-        interleaves = planes and channels > 1 and pixels > 1
+        interleaves = planes and channels > 1 and (pixels > 1 or len(self.texts) > 1)
         table = f"(k0 + c * {entries})" if kinds > 1 else "k0"
         inputs = {"x": CInput("in0[at]", floats.WIDTH, kind="float"), "t": CInput(table, floats.WIDTH, entries)}
         rows, columns = (1, math.prod(shape)) if kinds == 1 and not interleaves else (batch * pixels, channels)

@@ -43,6 +43,7 @@ SHAPES = {
     "gray": (1, 1, 9, 7),
     "colours": (2, 3, 11, 250),
     "features": (3, 70),
+    "few features": (3, 5),
     "signal": (1, 5, 33),
     "one": (2, 9, 1, 1),
 }
