@@ -78,7 +78,8 @@ def networks(reference, cases):
         options = CASES[case]
         chain = options.get("chain", "")
         for kind, shape in SHAPES.items():
-            if kind == "colours" or (cases is CASES and case in ("bytes", "normalized")):
+            every_kind = case == "normalized" or (cases is CASES and case == "bytes")
+            if kind == "colours" or every_kind:
                 at = chained(small, f"{case}, {kind}", shape, chain)
                 made.append(small.quantized(at, **{k: v for k, v in options.items() if k != "chain"}))
     return small.build(tuple(made))
