@@ -12,7 +12,8 @@ from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.floats import reached
 from bitsynth.network.formulas.step_functions import float_of
-from bitsynth.network.fusion.inputs import InputGroup, LevelCodes, fit_rounded_levels, match_input
+from bitsynth.network.fusion.inputs import InputGroup, LevelCodes, fit_rounded_levels, input_step, match_input
+from bitsynth.spec.layout import Layout
 
 
 def floats(values: Any) -> Any:
@@ -107,6 +108,17 @@ def test_codes_of_numbers(rng, reference, cases):
     want, got = run(graph, x), run_plain(graph, groups, x)
     for group in groups:
         np.testing.assert_array_equal(got[group.outputs[0]], want[group.outputs[0]], str(group.inputs))
+
+
+def test_numbers_of_one_pixel_have_both_orders():
+    """A certificate tries both: planes of one pixel have a formula for each channel, too."""
+    small = Small("exact")
+    at = chained(small, "x", SHAPES["few features"], "normalized")
+    graph = small.build((small.quantized(at, **{**FORMULA, "scale": 0.0186}),))
+    groups = [matched(graph, match_input, k) for k, node in enumerate(graph.nodes) if node.inputs[0] in graph.inputs]
+    (group,) = [group for group in groups if isinstance(group, InputGroup)]
+    edge = graph.edges[group.outputs[0]]
+    assert all(input_step(group.step_function, edge, order).body for order in (Layout.PLAIN, Layout.NHWC))
 
 
 @pytest.mark.parametrize("case", CASES)
