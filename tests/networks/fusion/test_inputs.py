@@ -114,7 +114,7 @@ def test_numbers_of_one_pixel_have_both_orders():
     """A certificate tries both: planes of one pixel have a formula for each channel, too."""
     small = Small("exact")
     at = chained(small, "x", SHAPES["few features"], "normalized")
-    graph = small.build((small.quantized(at, **{**FORMULA, "scale": 0.0186}),))
+    graph = small.build((small.quantized(at, low=-128, high=127, scale=0.0186),))
     groups = [matched(graph, match_input, k) for k, node in enumerate(graph.nodes) if node.inputs[0] in graph.inputs]
     (group,) = [group for group in groups if isinstance(group, InputGroup)]
     edge = graph.edges[group.outputs[0]]
