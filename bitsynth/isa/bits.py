@@ -84,6 +84,19 @@ def lift_both(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
     return like.lift(a), like.lift(b)
 
 
+def require_float(x: Bits, width: int) -> Bits:
+    """Return the bits of a float of `width` bits; TypeError if there are more or fewer."""
+    if x.w != width:
+        raise TypeError(f"float{width} has {width} bits, not {x.w}")
+    return x
+
+
+def lift_floats(a: Bits | int, b: Bits | int, width: int) -> tuple[Bits, Bits]:
+    """Return the bits of two floats of `width` bits, one of which may be a number."""
+    a, b = lift_both(a, b)
+    return require_float(a, width), b
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Cond:
     """A truth value in domain `d`."""

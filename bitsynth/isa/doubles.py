@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from bitsynth.isa.bits import Bits, Cond, ite, lift_both
+from bitsynth.isa.bits import Bits, Cond, ite, lift_floats, require_float
 
 WIDTH = 64
 ZERO, ONE = 0, 0x3FF0_0000_0000_0000
@@ -29,18 +29,6 @@ def number_of(bits: int) -> float:
     return number
 
 
-def _double(x: Bits) -> Bits:
-    if x.w != WIDTH:
-        raise TypeError(f"float64 has {WIDTH} bits, not {x.w}")
-    return x
-
-
-def _doubles(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
-    """Return two numbers, one of which may be a constant."""
-    a, b = lift_both(a, b)
-    return _double(a), b
-
-
 def double_of(x: Bits) -> Bits:
     """Return the float64 that is the signed 32-bit `x`."""
     if x.w != 32:
@@ -50,50 +38,48 @@ def double_of(x: Bits) -> Bits:
 
 def double_of_float(x: Bits) -> Bits:
     """Return the float64 that is the float32 `x`."""
-    if x.w != 32:
-        raise TypeError(f"float32 has 32 bits, not {x.w}")
-    return Bits(x.d, WIDTH, x.d.double_of_float(x.v))
+    return Bits(x.d, WIDTH, x.d.double_of_float(require_float(x, 32).v))
 
 
 def int_of(x: Bits) -> Bits:
     """Return the signed 32-bit number of the float64 `x` without its fraction; unspecified beyond int32."""
-    _double(x)
+    require_float(x, WIDTH)
     return Bits(x.d, 32, x.d.int_of(x.v))
 
 
 def dmul(a: Bits | int, b: Bits | int) -> Bits:
     """Return a * b, rounded once."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.dmul(a.v, b.v))
 
 
 def dadd(a: Bits | int, b: Bits | int) -> Bits:
     """Return a + b, rounded once."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.dadd(a.v, b.v))
 
 
 def dsub(a: Bits | int, b: Bits | int) -> Bits:
     """Return a - b, rounded once."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.dsub(a.v, b.v))
 
 
 def ddiv(a: Bits | int, b: Bits | int) -> Bits:
     """Return a / b, rounded once."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.ddiv(a.v, b.v))
 
 
 def dlt(a: Bits | int, b: Bits | int) -> Cond:
     """Return whether a < b; false if one of them is NaN."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Cond(a.d, a.d.dlt(a.v, b.v))
 
 
 def dle(a: Bits | int, b: Bits | int) -> Cond:
     """Return whether a <= b; false if one of them is NaN."""
-    a, b = _doubles(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Cond(a.d, a.d.dle(a.v, b.v))
 
 

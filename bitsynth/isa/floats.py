@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from bitsynth.isa.bits import Bits, Cond, bit, eq, ite, lift_both, lookup, ult, zext
+from bitsynth.isa.bits import Bits, Cond, bit, eq, ite, lift_floats, lookup, require_float, ult, zext
 
 WIDTH = 32
 SIGN = 0x8000_0000
@@ -27,21 +27,9 @@ def bits_of(number: float) -> int:
     return bits
 
 
-def _float(x: Bits) -> Bits:
-    if x.w != WIDTH:
-        raise TypeError(f"float32 has {WIDTH} bits, not {x.w}")
-    return x
-
-
-def _floats(a: Bits | int, b: Bits | int) -> tuple[Bits, Bits]:
-    """Return two numbers, one of which may be a constant."""
-    a, b = lift_both(a, b)
-    return _float(a), b
-
-
 def float_of(x: Bits) -> Bits:
     """Return the float32 nearest to the signed 32-bit `x`."""
-    _float(x)
+    require_float(x, WIDTH)
     return Bits(x.d, WIDTH, x.d.float_of(x.v))
 
 
@@ -50,37 +38,37 @@ def nearest(x: Bits) -> Bits:
 
     0 for what is not a number.
     """
-    _float(x)
+    require_float(x, WIDTH)
     return Bits(x.d, WIDTH, x.d.nearest(x.v))
 
 
 def fmul(a: Bits | int, b: Bits | int) -> Bits:
     """Return a * b."""
-    a, b = _floats(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.fmul(a.v, b.v))
 
 
 def fadd(a: Bits | int, b: Bits | int) -> Bits:
     """Return a + b."""
-    a, b = _floats(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.fadd(a.v, b.v))
 
 
 def fdiv(a: Bits | int, b: Bits | int) -> Bits:
     """Return a / b."""
-    a, b = _floats(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Bits(a.d, WIDTH, a.d.fdiv(a.v, b.v))
 
 
 def flt(a: Bits | int, b: Bits | int) -> Cond:
     """Return a < b; false if one is not a number."""
-    a, b = _floats(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Cond(a.d, a.d.flt(a.v, b.v))
 
 
 def fle(a: Bits | int, b: Bits | int) -> Cond:
     """Return a <= b; false if one is not a number."""
-    a, b = _floats(a, b)
+    a, b = lift_floats(a, b, WIDTH)
     return Cond(a.d, a.d.fle(a.v, b.v))
 
 
@@ -89,7 +77,7 @@ def reached(thresholds: Sequence[Bits], x: Bits, lookup: Callable[[Sequence[Bits
 
     There are 2**n - 1 thresholds; `lookup` returns one of them.
     """
-    _float(x)
+    require_float(x, WIDTH)
     level = x.lift(0)
     for place in reversed(range(len(thresholds).bit_length())):
         half = 1 << place
@@ -127,7 +115,7 @@ def _unless_nan(a: Bits, b: Bits, x: Bits) -> Bits:
 
 def flushed(x: Bits) -> Bits:
     """Return `x`, or the zero of its sign if it is subnormal."""
-    _float(x)
+    require_float(x, WIDTH)
     return ite(eq(x & INFINITY, 0), x & SIGN, x)
 
 
