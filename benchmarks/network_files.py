@@ -50,10 +50,6 @@ class NetworkFile:
     timed: bool = True
     reading: Mapping[str, Any] = field(default_factory=dict)
 
-    def for_onnxruntime(self) -> Mapping[str, Any]:
-        """Return the models that ONNX Runtime is timed with."""
-        return self.peers
-
     @cached_property
     def _grids(self) -> tuple[tuple[float, int], tuple[float, int]]:
         return tflite_floats.end_grids(self.path)

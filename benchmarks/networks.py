@@ -192,7 +192,7 @@ def times_of(subject: Subject, files: Sequence[NetworkFile], rounds: int) -> Ite
             calls[f"LiteRT, {file.title}"] = network_peers.bind_litert_kernels(
                 file.path.read_bytes(), inputs, 1, "AUTO"
             )
-        for title, model in file.for_onnxruntime().items():
+        for title, model in file.peers.items():
             calls[f"ONNX Runtime, {title}"] = network_peers.bind_onnxruntime(net, inputs)(model)
     for name, samples in alternate(calls, rounds, 1, silent).items():
         summary = peer(name, {MINE: samples, name: samples}).nanoseconds

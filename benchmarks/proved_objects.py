@@ -13,14 +13,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from wrong_objects import FAMILIES
+from wrong_objects import FAMILIES, kernel_named
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, ToolError
-from bitsynth.kernel.names import KernelName
-from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.prove import prove_object
-from bitsynth.store.matmul import MATMUL
 
 
 def kernels(isa: str, *, every: bool) -> list[tuple[str, str | None]]:
@@ -49,7 +46,7 @@ def main() -> None:
             for flag in given.flags.split(","):
                 proved, longest, reasons = 0, 0.0, Counter[str]()
                 for name, variant in shipped:
-                    kernel = MatmulKernel(MATMUL.load_named(name, variant), KernelName.parse(name).spec)
+                    kernel = kernel_named(name, variant)
                     try:
                         proof = prove_object(kernel.library(family, flag), kernel)
                     except ToolError as error:

@@ -67,9 +67,9 @@ class Wrong:
     data: bytes
 
 
-def kernel_named(name: str) -> MatmulKernel:
-    """Return a shipped kernel."""
-    return MatmulKernel(MATMUL.load_named(name), KernelName.parse(name).spec)
+def kernel_named(name: str, variant: str | None = None) -> MatmulKernel:
+    """Return a shipped kernel, or a variant of it."""
+    return MatmulKernel(MATMUL.load_named(name, variant), KernelName.parse(name).spec)
 
 
 def fields(ins: Any, kind: str) -> list[tuple[int, int]]:
