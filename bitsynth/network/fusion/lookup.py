@@ -116,9 +116,9 @@ def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
         varies = make_chain(def_use, source, before).varies
         after = [] if varies else find_links(def_use, end, 1, monotone=False, mixing=True)
         for count in range(len(after), -1, -1):
-            chain = make_chain(def_use, source, [*before, *after[:count]])
-            if chain.axes[-1] == 1 and operand_of(def_use.graph.edges[chain.end]):
-                yield chain
+            links = [*before, *after[:count]]
+            if links[-1].axis == 1 and operand_of(def_use.graph.edges[links[-1].node.outputs[0]]):
+                yield make_chain(def_use, source, links)
 
 
 @dataclass
