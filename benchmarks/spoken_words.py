@@ -55,6 +55,7 @@ def _synthesizer() -> Callable[[str, str, int, int], NDArray[np.float32]]:
             raise ValueError(f"the synthesizer has no voice {voice}")
         library.espeak_SetParameter(_SPEED, speed, 0)
         library.espeak_SetParameter(_PITCH, pitch, 0)
+        library.espeak_ng_SetRandSeed(1)  # It is the time of day otherwise: noise of the voices would differ.
         text = word.encode()
         library.espeak_Synth(text, len(text) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
         library.espeak_Synchronize()
