@@ -104,7 +104,7 @@ def run_all(m, flags, made):
 
 
 def test_buffers_of_exact_size(tmp_path):
-    assert run_all(MACHINES[0], QUICK, drawn(MACHINES[0], tmp_path, 60, levels=(3,))) == []
+    assert run_all(MACHINES[0], QUICK, drawn(MACHINES[0], tmp_path, 30, levels=(3,))) == []
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_buffers_of_exact_size_of_many(m, tmp_path):
 
 def test_buffers_of_exact_size_with_residuals(tmp_path):
     few = {"epilogues": ("thresholds",), "levels": (3,), "residual": "uint8"}
-    assert run_all(MACHINES[0], QUICK, drawn(MACHINES[0], tmp_path, 30, **few)) == []
+    assert run_all(MACHINES[0], QUICK, drawn(MACHINES[0], tmp_path, 20, **few)) == []
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def few(skip_isa):
         usable(m, skip_isa)
 
 
-@settings(max_examples=40, **QUIET)
+@settings(max_examples=25, **QUIET)
 @given(case=few_cases(FEW))
 def test_any_layer_is_exact(few, case):
     check(case)

@@ -27,6 +27,7 @@ def test_layers_are_called_as_often_as_asked(isa, threads):
     assert len(found.time("C11", 3)) == 3
 
 
+@pytest.mark.slow
 def test_arithmetic_of_this_process_stays_exact(isa):
     """Code compiled for unsafe arithmetic is loaded here; so are proofs, which calculate with denormal numbers."""
     float_convolution.own_float(isa, 1, ["C11"])

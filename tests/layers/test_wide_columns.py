@@ -89,10 +89,13 @@ def test_layers_are_those_of_other_steps(window, cpu, skip_isa):
         np.testing.assert_array_equal(one, sums[0])
 
 
-@pytest.mark.parametrize(("channels", "step"), [(64, 0), (128, 128), (256, 128)])
-@pytest.mark.parametrize("cpu", ["a53", "a72"])
-def test_deep_layers_have_wide_columns(channels, step, cpu):
+DEEP_LAYERS = [(cpu, channels, step) for cpu in ("a53", "a72") for channels, step in ((64, 0), (128, 128), (256, 128))]
+
+
+@pytest.mark.parametrize("case", quick([("a53", 64, 0), ("a72", 128, 128)], of=DEEP_LAYERS), ids=str)
+def test_deep_layers_have_wide_columns(case):
     """Of 64 channels a row of the window is one step and a half."""
+    cpu, channels, step = case
     layer = Conv2d(np.ones((64, channels, 3, 3), int), 1, 1, padding=1, image=(14, 14), isa="neon", cpu=cpu)
     assert (layer.schedule.method, layer.schedule.k_step) == ("popcount", step)
     assert ("in steps of 128" in str(layer.schedule)) == bool(step)

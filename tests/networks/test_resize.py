@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
+from support.case_selection import quick
 from support.onnx_files import QONNX, model, node
 
 import bitsynth
@@ -88,7 +89,7 @@ def test_weights_follow_the_reference(reference, fourth):
 
 
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"])
-@pytest.mark.parametrize("sizes", [(5, 7), (9, 2), (1, 13)])
+@pytest.mark.parametrize("sizes", quick([(5, 7)], of=[(5, 7), (9, 2), (1, 13)]))
 def test_exact_results_are_fractions(mode, sizes, rng):
     """Of integers, rounded down on a grid of fourths: no weight is rounded, so no tie is missed."""
     x = rng.integers(-9, 10, (1, 1, 3, 4)).astype(np.float32)

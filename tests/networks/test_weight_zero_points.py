@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
+from support.case_selection import quick
 from support.network_batches import compiled_together, same
 from support.onnx_files import model, node
 
@@ -68,16 +69,13 @@ def conv_integer(zero, act):
 FILES = {f.__name__: f for f in (qlinear_conv, qlinear_matmul, qdq, depthwise, conv_integer)}
 
 
-SLOW = [pytest.param(isa, marks=pytest.mark.slow) for isa in ("avx512", "neon", "armv7_neon")]
+CASES = [(isa, zero) for isa in ("avx2", "avx512", "neon", "armv7_neon") for zero in (1, 113, 200, 255)]
 
 
-@pytest.mark.parametrize("isa", ["avx2", *SLOW])
-def test_every_product_is_a_layer(isa, skip_isa):
+@pytest.mark.parametrize(("isa", "zero"), quick([("avx2", 200)], of=CASES, spread=True))
+def test_every_product_is_a_layer(isa, zero, skip_isa):
     acts = (np.uint8(0), np.uint8(77), np.int8(-5))
-    nets = [
-        bitsynth.compile(make(zero, acts[k % 3]), isa=isa)
-        for k, (make, zero) in enumerate((f, z) for f in FILES.values() for z in (1, 113, 200, 255))
-    ]
+    nets = [bitsynth.compile(make(zero, acts[(k + zero) % 3]), isa=isa) for k, make in enumerate(FILES.values())]
     for net in nets:
         (layer,) = [step for step in net.program.steps if isinstance(step, LayerStep)]
         assert layer.layer.plan.spec.wgt.zero or layer.layer.plan.spec.wgt.bits == 8

@@ -171,7 +171,7 @@ def test_no_mutant_of_a_shipped_kernel_survives(path, totals):
 def test_no_mutant_of_a_last_row_survives(totals):
     (path,) = (paths.shipped_kernels() / "neon" / "a53").glob("bs_mm_a1u_w1b_*.json")
     found = MATMUL.read(path).kernel
-    judge(found, list(kernel_mutants.of_last_row(found))[::1499], totals, thorough=False)
+    judge(found, list(kernel_mutants.of_last_row(found))[::2999], totals, thorough=False)
 
 
 def test_there_are_hundreds():

@@ -85,7 +85,7 @@ def _seen(*argv, after=""):
 @pytest.mark.parametrize(
     ("command", "network"),
     [
-        ("inspect", "fashion"),
+        pytest.param("inspect", "fashion", marks=pytest.mark.slow),
         ("inspect", "numbered"),
         ("inspect --isa neon", "numbered"),
         ("compile --isa neon --name n", "numbered"),
