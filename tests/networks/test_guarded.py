@@ -8,7 +8,8 @@ from support.plain_cases import codes
 
 import bitsynth.network.lower as lowering
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.types import Reals
+from bitsynth.graph.reference import run
+from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.plain import elements, guarded
 from bitsynth.network.run import Network
@@ -39,6 +40,16 @@ def four_bits(b, x, scale=0.1875, **options):
     return codes(b, x, scale=scale, low=np.asarray(-7), high=np.asarray(8), **options)
 
 
+def wide_codes(b, x):
+    return codes(b, x, scale=0.3, low=np.asarray(-2000), high=np.asarray(2000))
+
+
+def hard_swish(b, x):
+    """A hard swish in elementary operators, with a quantizer inside."""
+    gate = codes(b, b.add("clip", b.add("add", x, b.constant(np.float32(3))), low=0.0, high=6.0), bits=8, scale=0.02)
+    return four_bits(b, b.add("div", b.add("mul", x, gate), b.constant(np.float32(6))))
+
+
 CHAINS = {
     "scaled": lambda b, x, y: four_bits(b, times(b, x, 0.3)),
     "normed": lambda b, x, y: four_bits(b, b.add("relu", norm(b, x, 1.4, 0.01))),
@@ -48,6 +59,9 @@ CHAINS = {
     "residual": lambda b, x, y: four_bits(b, b.add("relu", b.add("add", norm(b, x, 0.9, 0.1), norm(b, y, 0.8, -0.1)))),
     "sum of 6": lambda b, x, y: four_bits(b, b.add("clip", b.add("add", times(b, x, 2.0**60), y), low=-6.0, high=6.0)),
     "sign": lambda b, x, y: codes(b, norm(b, x, 0.9, 0.2), rounding="BIPOLAR", low=np.asarray(-1), high=np.asarray(1)),
+    "nine products": lambda b, x, y: four_bits(b, times(b, x, *(0.9,) * 8)),
+    "a product of codes": lambda b, x, y: four_bits(b, b.add("mul", codes(b, x, bits=8, scale=0.1), wide_codes(b, y))),
+    "a hard swish": lambda b, x, y: hard_swish(b, norm(b, codes(b, x, bits=8, scale=0.1), 1.1, 0.05)),
     "codes of codes": lambda b, x, y: four_bits(b, norm(b, codes(b, x, bits=8, scale=0.25, zero=3.0), 1.1, 0.05)),
     "far down and up": lambda b, x, y: four_bits(b, times(b, x, *(3e-19,) * 3, *(3e18,) * 3)),
 }
@@ -145,6 +159,56 @@ def test_a_bound_without_roundings_decides_wrong_codes(monkeypatch, pairs):
     assert wrong > 0
 
 
+KINDS = {"x": Integers.between(0, 255, 0.375, 10.0), "y": Integers.between(0, 255, 2.0**-5)}
+EVERY_PAIR = {
+    name: ((codes - kind.zero) * kind.scale).astype(np.float32)
+    for (name, kind), codes in zip(KINDS.items(), np.mgrid[:256, :256], strict=True)
+}
+
+
+def of_scales(b, x, y):
+    """Codes of x * y * 0.49 on a scale of 0.49, by whose reciprocal products are rounded: many are ties."""
+    return codes(b, times(b, b.add("mul", x, y), 0.49), bits=8, scale=0.49, zero=-128.0)
+
+
+def step_of_codes(monkeypatch, chain, shape=(256, 256)):
+    """Return a network of codes x and y, and its step."""
+    monkeypatch.setattr(lowering, "PATTERNS", ())
+    builder = GraphBuilder("codes", "exact")
+    x, y = (builder.input(name, shape, "float32", kind) for name, kind in KINDS.items())
+    net = Network(lowering.lower(builder.build((chain(builder, x, y),)), NetworkTarget("avx2")))
+    (step,) = (step for step in net.program.steps if step.nodes)
+    return net, step
+
+
+OF_CODES = {
+    "a product": of_scales,
+    "a hard swish": lambda b, x, y: hard_swish(b, times(b, x, 0.1875)),
+    "a gate inside": lambda b, x, y: four_bits(b, b.add("mul", x, codes(b, times(b, y, 0.3), bits=8, scale=0.375))),
+}
+
+
+@pytest.mark.parametrize("name", OF_CODES)
+def test_multiples_of_a_unit_need_no_pairs(monkeypatch, name):
+    net, step = step_of_codes(monkeypatch, OF_CODES[name])
+    assert not step.body.count(guarded.FLAG)
+    assert not step.body.count("error")
+    (wanted,) = run(net.graph, EVERY_PAIR).outputs()
+    assert (net(EVERY_PAIR) == wanted).all()
+
+
+def test_ties_that_are_not_replaced_give_wrong_codes(monkeypatch):
+    monkeypatch.setattr(guarded.GuardedWriter, "_on_halves", lambda self, code, near: code)
+    net, _ = step_of_codes(monkeypatch, of_scales)
+    (wanted,) = run(net.graph, EVERY_PAIR).outputs()
+    assert (net(EVERY_PAIR) != wanted).any()
+
+
+def test_units_below_the_error_set_the_flag(monkeypatch):
+    _, step = step_of_codes(monkeypatch, lambda b, x, y: of_scales(b, times(b, x, np.pi, 0.3), times(b, y, 0.1)))
+    assert step.body.count(guarded.FLAG)
+
+
 def is_guarded(monkeypatch, chain):
     (step, *_) = network(monkeypatch, {"chain": chain}).program.steps
     return "bs_undecided" in step.body
@@ -158,9 +222,9 @@ def test_chains_are_in_float64(monkeypatch, name):
 LEFT_TO_PAIRS = {
     "a product of variables": lambda b, x, y: four_bits(b, b.add("mul", x, y)),
     "a quotient of variables": lambda b, x, y: four_bits(b, b.add("div", x, y)),
-    "a large factor": lambda b, x, y: four_bits(b, times(b, x, 0.3, 2.0**65)),
-    "a small divisor": lambda b, x, y: four_bits(b, b.add("div", x, b.constant(np.float32(1e-30)))),
-    "nine products": lambda b, x, y: four_bits(b, times(b, x, *(0.9,) * 8)),
+    "a number times codes": lambda b, x, y: four_bits(b, b.add("mul", x, codes(b, y, bits=8, scale=0.1))),
+    "large factors": lambda b, x, y: four_bits(b, times(b, x, 0.3, *(2.0**100,) * 6)),
+    "a small divisor": lambda b, x, y: four_bits(b, b.add("div", times(b, x, *[1e38] * 5), b.constant(np.float32(3)))),
     "a function": lambda b, x, y: four_bits(b, b.add("sigmoid", x)),
     "no roundings": lambda b, x, y: four_bits(b, b.add("relu", x), scale=0.25),
     "a table": lambda b, x, y: b.add(

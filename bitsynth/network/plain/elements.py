@@ -25,10 +25,11 @@ def elements(body: NodeBody) -> None:
     """Write elementwise nodes in one loop.
 
     Where pairs of float64 would decide integers, a loop in float64 comes first. The loop over pairs is run only where
-    that one leaves an integer undecided, and computes all elements.
+    that one leaves an integer undecided, and computes all elements; it is left out where that one decides all.
     """
     try:
-        _write_guarded(body)
+        if not _write_guarded(body):
+            return
     except Undecidable:
         body.constants = ConstantArrays()
     writer = result_writer(body)
@@ -36,23 +37,35 @@ def elements(body: NodeBody) -> None:
     body.close(writer)
 
 
-def _write_guarded(body: NodeBody) -> None:
-    """Write the nodes in float64; Undecidable, and nothing written, if an operation has no bound or pairs cost no more.
+def _write_guarded(body: NodeBody) -> bool:
+    """Write the nodes in float64; return whether it may leave an element undecided.
 
-    Tables are left to pairs: the place of an element that is not decided could be outside.
+    Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs: the
+    place of an element that is not decided could be outside.
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     ops = [n.op for n in body.nodes]
-    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step" and not body.graph.may_leave_float64
+    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step" and _is_within_float64(body)
     if not decides or math.prod(edge.shape) < _MIN_GUARDED or "multi_threshold" in ops or "lookup" in ops:
         raise Undecidable(body.node.op)
     writer = GuardedWriter(Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape)))
     _finish(body, writer, {}, body.nodes)
     if not writer.decides_rounded:
         raise Undecidable("no number is rounded")
+    if not writer.sets_flag:
+        body.close(writer)
+        return False
     body.do(f"uint64_t {FLAG} = 0;")
     body.close(writer, until=f"{FLAG} >> 63")
     body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")
+    return True
+
+
+def _is_within_float64(body: NodeBody) -> bool:
+    """Return whether float64 holds the numbers that are read: integers, or those of a network without powers of e."""
+    results = {e for node in body.nodes for e in node.outputs}
+    read = {e for node in body.nodes for e in node.inputs} - results - body.graph.constants.keys()
+    return not body.graph.may_leave_float64 or all(isinstance(body.graph.edges[e].type, Integers) for e in read)
 
 
 def result_writer(body: NodeBody) -> Writer:
