@@ -14,8 +14,8 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
 
-WIDTHS = [(1, 1), (2, 4), (3, 2), (4, 3)]
-"""Each number of bits once on either side."""
+WIDTHS = [(1, 1), (3, 2)]
+"""The solver takes up to a minute for each."""
 MODELS = [("avx512", "ops"), ("avx512", "skylakex"), ("armv7_neon", "ops")]
 CASES = [(*model, widths) for model in MODELS for widths in WIDTHS]
 
