@@ -47,6 +47,7 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule.depthwise import METHODS, WIDTHS, unit_cycles
 from bitsynth.schedule.price import processors_of
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.store.depthwise import DEPTHWISE as KIND
 from bitsynth.store.depthwise import DepthwiseEntry
@@ -211,12 +212,18 @@ class DepthwiseEstimate:
         taps = g.depth * count_parts(*weight_range(self.layer.act, self.layer.wgt), program)
         cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
         per_unit = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
-        sums = high * (wide * units * per_unit + ROW_CYCLES + taps)
+        joined = self._joined(wide)
+        sums = high * (wide // joined * units * per_unit + ROW_CYCLES + taps)
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
-        copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)
-        written = 4 * high * wide * units * program.unit / WRITTEN_PER_CYCLE
+        copied = lines * pixels * units * program.unit // joined * (g.in_channels // g.groups)
+        written = 4 * high * wide // joined * units * program.unit / WRITTEN_PER_CYCLE
         return sums + written + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
+
+    def _joined(self, wide: int) -> int:
+        """Return how many pixels are joined where rows of the output have `wide` pixels, as the runtime does."""
+        most = joined_pixels(self.kernel.program, self.layer, Offset(np.zeros(1, np.int64), self.layer.zero_point))
+        return next(n for n in range(max(1, most), 0, -1) if wide % n == 0)
 
 
 def list_estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
@@ -238,9 +245,11 @@ def _sets(isa: str) -> list[str]:
 
 
 def constants(
-    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, programs: LayerPrograms, offset: Offset
+    kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, programs: LayerPrograms, offset: Offset, joined: int
 ) -> Constants:
     """Return the constants of a layer on `kernel` for `programs`; `weight` (OC, IC / groups, KH, KW) holds codes.
+
+    Those of a channel are repeated for each of the `joined` pixels (`joined_pixels`).
 
     Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """
@@ -254,14 +263,31 @@ def constants(
     added = added_terms(kernel.spec, weight, offset)
     require_int32(kernel.spec, layer.geometry, weight, offset)
     arrays: dict[str, NDArray[Any]] = {
-        "weights": _pack_units(split.reshape(len(weight), -1), program),
-        "start": _reorder_units(whole(first + added, width), order),
+        "weights": _pack_units(np.tile(split.reshape(len(weight), -1), (max(1, joined), 1)), program),
+        "start": _reorder_units(whole(np.tile(first + added, max(1, joined)), width), order),
     }
     terms = padding_terms(act, wgt, layer.geometry, offset)
     if terms.any():
         arrays["padding"] = _reorder_units(padding_sums(width, terms, layer.geometry, per_tap), order)
     numbers = sizes(layer.geometry, act, pad_code_of(act, offset.zero_point))
     return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
+
+
+def joined_pixels(program: DepthwiseProgram, layer: LayerSpec, offset: Offset) -> int:
+    """Return how many neighbouring pixels a unit of the kernel holds at most, if more than one; 0 for no joining.
+
+    They are joined if a channel is one of the input and of the output, results lie pixel by pixel, and sums need no
+    correction at borders.
+
+    Example: a unit of 64 channels holds 4 pixels of 16, so that a row of 24 pixels takes 6 units in place of 24.
+    """
+    g = layer.geometry
+    if not g.groups == g.in_channels == g.out_channels or layer.out_layout != Layout.NHWC:
+        return 0
+    if layer.layout == Layout.PACKED or padding_terms(layer.act, layer.wgt, g, offset).any():
+        return 0
+    pixels = program.unit // g.out_channels
+    return pixels if pixels > 1 else 0
 
 
 def _reorder_units(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int32]:

@@ -91,7 +91,7 @@ class PackedLayer:
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
-            groups, of_kernel = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset)
+            groups, of_kernel = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset, finish.joined)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
             of_kernel = constants(kernel.entry.kernel, self.plan.product, geometry, codes[order], offset, form)

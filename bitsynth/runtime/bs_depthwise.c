@@ -13,19 +13,34 @@ static size_t transposed_parts(size_t lines, size_t width)
     return lines < fewest ? 1 : lines / fewest;
 }
 
+/* Returns how many neighbouring pixels a unit holds: as many as divide a row of the output. */
+static size_t joined_pixels(const struct bs_layer *l, size_t width)
+{
+    size_t pixels = l->joined_pixels ? l->joined_pixels : 1;
+    while (width % pixels)
+        --pixels;
+    return pixels;
+}
+
 static void plan_lines(struct depthwise *d)
 {
     const struct bs_layer *l = d->call.layer;
+    d->joined = joined_pixels(l, d->call.out.width);
+    d->splits = d->joined > 1 ? l->stride_w : 1;
+    d->call.out.width /= d->joined;
     d->in_channels = times(l->groups, l->in_channels);
-    d->channels = times(l->groups, l->out_channels);
+    d->channels = times(times(l->groups, l->out_channels), d->joined);
     d->padded = times(ceiling(d->channels, l->depthwise->unit), l->depthwise->unit);
+    d->pixel_bytes = d->joined > 1 ? d->in_channels : d->padded;
     d->phases = l->in_channels;
     d->taps = times(times(times(l->kernel_h, l->kernel_w), d->phases), l->tap_parts);
     d->steps = ceiling(d->taps, l->depthwise->taps);
     d->lines = least(plus(times(l->kernel_h - 1, l->dilation_h), 1), d->call.in.height);
     d->width = plus(d->call.in.width, plus(l->pad_left, l->pad_right));
-    d->phase_bytes = aligned(times(d->width, d->padded));
-    d->line_bytes = times(d->phases, d->phase_bytes);
+    /* Units that joined pixels do not fill are read whole, too. */
+    const size_t behind = d->joined > 1 ? d->padded : 0;
+    d->phase_bytes = aligned(plus(times(ceiling(d->width, d->splits), d->pixel_bytes), behind));
+    d->line_bytes = times(times(d->phases, d->splits), d->phase_bytes);
     d->transposed_lines = 1;
     if (l->in_layout == BS_NCHW) {
         const struct bs_shape *in = &d->call.in;
@@ -59,7 +74,7 @@ static void plan_slots(struct depthwise *d, size_t threads)
     const struct bs_layer *l = c->layer;
     d->held_bytes = aligned(times(plus(d->lines, 1), sizeof(size_t)));
     d->pointers_bytes = aligned(times(times(d->steps, l->depthwise->taps), sizeof(uint8_t *)));
-    if (!bs_is_plain(l))
+    if (!bs_is_plain(l) || d->splits > 1)
         d->codes_bytes = aligned(plus(times(c->in.width, d->in_channels), 8));
     d->slot_bytes = plus(
         plus(plus(d->held_bytes, d->pointers_bytes), plus(d->codes_bytes, d->transposed_bytes)),
@@ -94,6 +109,7 @@ static int plan(
     d->one.groups = 1;
     d->one.in_channels = d->in_channels;
     d->one.out_channels = d->channels;
+    d->one.joined_pixels = 0;
     if (layer->out_layout == BS_NCHW)
         d->one.out_layout = BS_NHWC;
     plan_bands(d);
@@ -136,7 +152,7 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
         for (size_t kx = 0; kx < l->kernel_w; ++kx)
             for (size_t i = 0; i < d->phases; ++i)
                 for (size_t part = 0; part < l->tap_parts; ++part)
-                    *to++ = line + i * d->phase_bytes + kx * l->dilation_w * d->padded;
+                    *to++ = line + bs_place_of(d, kx * l->dilation_w) + i * d->phase_bytes;
     }
     for (size_t tap = d->taps; tap < d->steps * l->depthwise->taps; ++tap)
         *to++ = s->pad;
@@ -156,7 +172,7 @@ static void compute_row(
         d->padded / l->depthwise->unit,
         d->steps,
         s->pointers,
-        l->stride_w * d->padded,
+        l->stride_w / d->splits * d->joined * d->pixel_bytes,
         l->weights,
         l->start,
         sums,

@@ -8,17 +8,27 @@
 
 /* A call, and the sizes of its scratch. Padded lines of the input lie in a ring buffer as high as
  * the window; each has `phases` lines of output channels, one for every input channel of a group.
- */
+ *
+ * Channels that fill no unit of the kernel are those of `joined` neighbouring pixels of the output,
+ * whose number divides the output's width. The call then has that many times the channels and that
+ * part of the width. Their taps must be neighbours too, so a line is split into `splits` lines, one
+ * for each remainder of a pixel's number by the stride.
+ *
+ * Given: 16 channels, units of 64, stride 2. Result: 4 pixels at once; those of tap 0 begin at
+ * pixels 0, 2, 4, 6 of the padded line, which are neighbours in the first of two lines. */
 struct depthwise {
     struct call call;
     struct bs_layer one; /* the layer as the epilogue sees it: all channels in one group */
 
-    /* The input: channels of all groups, output channels, and these padded to whole units. */
+    /* The input: channels of all groups, output channels of joined pixels, and these padded to
+     * whole units. */
     size_t in_channels, channels, padded;
+    size_t joined, splits;
     size_t transposed_lines; /* lines that are transposed to channels last at once */
 
-    /* The ring buffer: lines, pixels of a line, bytes of a phase, and of all phases of a line. */
-    size_t lines, width, phase_bytes, line_bytes;
+    /* The ring buffer: lines, pixels of a line, bytes from a pixel to the next one of its phase or
+     * split, bytes of these, and of a whole line. */
+    size_t lines, width, pixel_bytes, phase_bytes, line_bytes;
 
     /* What the kernel reads for a pixel: phases, taps of the window, steps of taps. */
     size_t phases, taps, steps;
@@ -44,6 +54,12 @@ struct slot {
 static inline int bs_is_plain(const struct bs_layer *l)
 {
     return l->in_channels == 1 && l->out_channels == 1;
+}
+
+/* Returns the byte of a padded line in the ring buffer at which its pixel x lies. */
+static inline size_t bs_place_of(const struct depthwise *d, size_t x)
+{
+    return x % d->splits * d->phase_bytes + x / d->splits * d->pixel_bytes;
 }
 
 /* Returns line y of the input in the ring buffer of its slot. */

@@ -5,14 +5,44 @@
 
 #include <string.h>
 
+static inline void copy_each(
+    size_t pixels,
+    size_t channels,
+    const uint8_t *from,
+    size_t from_apart,
+    uint8_t *to,
+    size_t to_apart)
+{
+    for (size_t x = 0; x < pixels; ++x)
+        memcpy(to + x * to_apart, from + x * from_apart, channels);
+}
+
+/* Copies pixels; those of a few usual sizes without a call for each. */
+static void copy_pixels(
+    size_t pixels,
+    size_t channels,
+    const uint8_t *from,
+    size_t from_apart,
+    uint8_t *to,
+    size_t to_apart)
+{
+    if (channels == 8)
+        copy_each(pixels, 8, from, from_apart, to, to_apart);
+    else if (channels == 16)
+        copy_each(pixels, 16, from, from_apart, to, to_apart);
+    else if (channels == 32)
+        copy_each(pixels, 32, from, from_apart, to, to_apart);
+    else
+        copy_each(pixels, channels, from, from_apart, to, to_apart);
+}
+
 static void copy_line(
     size_t pixels, size_t channels, const uint8_t *from, uint8_t *to, size_t apart)
 {
     if (apart == channels)
         memcpy(to, from, pixels * channels);
     else
-        for (size_t x = 0; x < pixels; ++x)
-            memcpy(to + x * apart, from + x * channels, channels);
+        copy_pixels(pixels, channels, from, channels, to, apart);
 }
 
 /* Transposes lines of the image from `first` on, which lie channels first. */
@@ -126,27 +156,45 @@ static void spread_line(const struct depthwise *d, const uint8_t *codes, uint8_t
         }
 }
 
+/* Copies a line to the lines of the remainders of its pixels' numbers. */
+static void split_line(const struct depthwise *d, const uint8_t *codes, uint8_t *line)
+{
+    const size_t splits = d->splits, bytes = d->pixel_bytes, left = d->call.layer->pad_left,
+                 width = d->call.in.width;
+    for (size_t x = 0; x < splits && x < width; ++x)
+        copy_pixels(
+            ceiling(width - x, splits),
+            bytes,
+            codes + x * bytes,
+            splits * bytes,
+            line + bs_place_of(d, left + x),
+            bytes);
+}
+
 static void flip_line(const struct depthwise *d, uint8_t *line)
 {
     for (size_t i = 0; i < d->phases; ++i)
-        for (size_t x = 0; x < d->call.in.width * d->padded; ++x)
+        for (size_t x = 0; x < d->call.in.width * d->pixel_bytes; ++x)
             line[i * d->phase_bytes + x] ^= d->call.layer->depthwise->flip;
 }
 
 const uint8_t *bs_line_at(const struct depthwise *d, const struct slot *s, size_t y)
 {
     const struct bs_layer *l = d->call.layer;
-    uint8_t *line = s->ring + y % d->lines * d->line_bytes, *to = line + l->pad_left * d->padded;
+    uint8_t *line = s->ring + y % d->lines * d->line_bytes,
+            *to = d->splits > 1 ? s->codes : line + l->pad_left * d->pixel_bytes;
     if (s->held[y % d->lines] == y + 1)
         return line;
     s->held[y % d->lines] = y + 1;
     if (bs_is_plain(l))
-        read_line(d, s, y, to, d->padded);
+        read_line(d, s, y, to, d->pixel_bytes);
     else {
         read_line(d, s, y, s->codes, d->in_channels);
         spread_line(d, s->codes, to);
     }
     if (l->depthwise->flip)
         flip_line(d, to);
+    if (d->splits > 1)
+        split_line(d, to, line);
     return line;
 }

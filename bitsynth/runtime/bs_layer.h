@@ -176,7 +176,8 @@ struct bs_layer {
     /* 0, or a number of pixels that fill whole units together, a period of at most
      * BS_LONGEST_PERIOD accumulators. The accumulators of a strip then lie behind each other,
      * constants are those of a period, and columns and units lie in the order of channels. Programs
-     * read no number of a row. */
+     * read no number of a row. Depthwise: the most neighbouring pixels whose channels a unit of the
+     * kernel holds together; weights and constants are repeated for each of them. */
     size_t joined_pixels;
     /* Schedule: it changes no result. */
     enum bs_conv_algorithm conv_algorithm;

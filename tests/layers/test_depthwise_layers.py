@@ -12,9 +12,11 @@ import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
-from bitsynth.layers.depthwise import kernel_for
+from bitsynth.layers.depthwise import kernel_for, list_estimates
+from bitsynth.layers.geometry import geometry_of
 from bitsynth.layers.packed_codes import pack_words
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 SETS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")
@@ -169,3 +171,34 @@ def test_copies_and_pickles():
     want = conv(x)
     assert (copy.copy(conv)(x) == want).all()
     assert (pickle.loads(pickle.dumps(conv))(x) == want).all()
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(("channels", "width"), [(8, 24), (12, 10), (16, 13), (5, 7), (40, 12)])
+def test_pixels_share_units_of_few_channels(channels, width, stride):
+    """Weights and constants are repeated for each pixel of a unit; a call joins as many as divide its rows."""
+    rng = np.random.default_rng(channels + stride)
+    act, wgt = MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(8, Encoding.SIGNED)
+    x, w = rng.integers(0, 256, (2, 7, width, channels)), rng.integers(-128, 128, (channels, 1, 3, 3))
+    window: dict[str, Any] = {"stride": stride, "padding": (1, 1, 1, 1), "groups": channels}
+    sums = plain_convolution(x, w, (stride, stride), (1, 1, 1, 1), (1, 1), channels)
+    schedule = _depthwise(act, wgt)
+    for kind in (bitsynth.Scale(rng.random(channels), rng.random(channels)), None):
+        conv = bitsynth.Conv2d(
+            w, 8, 8, **window, weight_encoding="signed", isa=schedule.isa, schedule=schedule, epilogue=kind, threads=2
+        )
+        fits = schedule.channels // channels
+        assert conv.packed.constants.numbers["joined_pixels"] == (fits if fits > 1 else 0)
+        np.testing.assert_array_equal(conv(x), kind.reference(sums) if kind else sums)
+
+
+def test_rows_of_joined_pixels_cost_less():
+    """A unit of 8 channels takes a pixel where it holds no other, and as many as it has room for otherwise."""
+    act, wgt = MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(8, Encoding.SIGNED)
+    isa = (NATIVE or ["neon"])[0]
+    cycles = {}
+    for width in (47, 48):
+        geometry = geometry_of((8, 1, 3, 3), stride=1, padding=1, dilation=1, groups=8)
+        layer = LayerSpec(act, wgt, geometry, image=(48, width))
+        cycles[width] = list_estimates(layer, isa)[0].cycles
+    assert cycles[48] < 0.6 * cycles[47]

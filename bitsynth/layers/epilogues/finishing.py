@@ -16,6 +16,7 @@ from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.straight_line import needs
+from bitsynth.layers import depthwise
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.accumulators import (
@@ -124,7 +125,7 @@ class Finishing:
         folds: Whether it reads the microkernel's accumulators, not values.
         residual: The program that adds a residual before it, or None.
         added: Arrays that this program reads.
-        joined: Pixels that are packed together to fill units; 0 if none are.
+        joined: Pixels that are packed together to fill units, of programs or of a depthwise kernel; 0 if none are.
     """
 
     program: EpilogueProgram | None = None
@@ -202,7 +203,8 @@ def choose_finishing(
     finishing = _choose(kernel, spec, weight, bias, epilogue)
     ordered = replace(finishing, program=find_in_channel_order(finishing.program) or finishing.program)
     if isinstance(kernel, DepthwiseKernel):
-        return ordered if finishing.residual else finishing
+        pixels = depthwise.joined_pixels(kernel.program, spec, Offset(bias, spec.zero_point))
+        return replace(ordered if finishing.residual else finishing, joined=pixels)
     joined = joined_pixels(spec, list(ordered.programs.by_field.values()))
     return (
         replace(ordered, joined=joined) if joined or finishing.residual or finishing.tail(spec.geometry) else finishing

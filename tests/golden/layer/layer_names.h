@@ -75,6 +75,7 @@
 #define bs_pad_sums layer_bs_pad_sums
 #define bs_pair_lines layer_bs_pair_lines
 #define bs_pixel_output layer_bs_pixel_output
+#define bs_place_of layer_bs_place_of
 #define bs_popcount layer_bs_popcount
 #define bs_scalar layer_bs_scalar
 #define bs_set_tensors layer_bs_set_tensors
