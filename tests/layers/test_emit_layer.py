@@ -163,12 +163,11 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
         skip_isa(isa, f"no compiler and emulator for {isa}")
     for k, case in enumerate(("int32", "packed", "dense", "depthwise")):
         layers(isa)[case].emit(tmp_path / case, "layer")
-        for compiler, command, emulator in (found[0], *found[1 + k % 2 :: 2]):  # all with the first, half with others
-            folder = tmp_path / f"{case}-{compiler.name}"
-            with_cmake(folder, tmp_path / case, compiler, command, emulator)
-            ctest = ["ctest", "--test-dir", folder, "--output-on-failure"]
-            done = subprocess.run(ctest, capture_output=True, text=True, check=False)
-            assert "100% tests passed, 0 tests failed out of 1" in done.stdout
+        compiler, command, emulator = found[k % len(found)]
+        with_cmake(tmp_path / f"{case} built", tmp_path / case, compiler, command, emulator)
+        ctest = ["ctest", "--test-dir", tmp_path / f"{case} built", "--output-on-failure"]
+        done = subprocess.run(ctest, capture_output=True, text=True, check=False)
+        assert "100% tests passed, 0 tests failed out of 1" in done.stdout
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
