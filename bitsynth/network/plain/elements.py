@@ -45,7 +45,7 @@ def _write_guarded(body: NodeBody) -> bool:
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     ops = [n.op for n in body.nodes]
-    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step" and _is_within_float64(body)
+    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step"
     if not decides or math.prod(edge.shape) < _MIN_GUARDED or "multi_threshold" in ops or "lookup" in ops:
         raise Undecidable(body.node.op)
     writer = GuardedWriter(Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape)))
@@ -59,13 +59,6 @@ def _write_guarded(body: NodeBody) -> bool:
     body.close(writer, until=f"{FLAG} >> 63")
     body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")
     return True
-
-
-def _is_within_float64(body: NodeBody) -> bool:
-    """Return whether float64 holds the numbers that are read: integers, or those of a network without powers of e."""
-    results = {e for node in body.nodes for e in node.outputs}
-    read = {e for node in body.nodes for e in node.inputs} - results - body.graph.constants.keys()
-    return not body.graph.may_leave_float64 or all(isinstance(body.graph.edges[e].type, Integers) for e in read)
 
 
 def result_writer(body: NodeBody) -> Writer:

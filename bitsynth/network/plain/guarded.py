@@ -16,8 +16,8 @@ roundings; sizes multiply. With 2^-1022 for each operand and result that a host 
 
 A constant has E = 0, and one rounding if float64 does not hold it. The greater of two numbers, the absolute value and
 the negative are off by no more than their operands. M is known of integers, and so of x * clip(x + 3, 0, 6) with x of
-accumulators; a product of two of the caller's numbers has no bound here. Operations with E above 2^-432 are refused,
-so that the 2^-400 that is added to every bound is far above E.
+accumulators. Where another number is multiplied with a variable, sizes above 2^128, which float32 does not have, set
+the flag. Operations with E above 2^-432 are refused, so that the 2^-400 that is added to every bound is far above E.
 
 A number t that is rounded to an integer is decided if t is farther from a half than that, a comparison of a with b if
 a - b is farther from 0. `bs_undecided_bit` sets the flag otherwise, also where a size is infinite or not a number, as
@@ -63,6 +63,8 @@ _SAFETY_FACTOR = 1.01
 """Covers (1 + u)^n - 1 over n u, and the rounding of sizes and distances: far fewer than 2^40 operations each."""
 _SUBNORMAL_ERROR = 2.0**-400
 """More than E, the errors of results that are too small for float64's relative error."""
+_GREATEST_SIZE = 2.0**128
+"""Factors of a greater size set the flag."""
 _GREATEST_UNDERFLOW = 2.0**-432
 """A greater E is refused."""
 _LEAST_NORMAL = 2.0**-1022
@@ -223,12 +225,21 @@ class GuardedWriter(Writer):
             return self._compare(name, terms, bounds)
         if name == "rint":
             return self._round(terms[0], bounds[0])
+        if name == "multiply" and not any(b.is_constant for b in bounds):
+            bounds = [self._limited(b) for b in bounds]
         bound = _RULES[name](bounds)
         number = super()._float(name, dtype, terms)
         if name in _CHOICES and (bound.roundings or bound.bits is not None):  # NaN sets the flag.
             code = self.loops.value("double", _CHOICES[name].format(*(t.code for t in terms)))
             number, bound = replace(number, code=code), replace(bound, is_number=bounds[1].is_number)
         return self._keep(number, bound)
+
+    def _limited(self, bound: NumberError) -> NumberError:
+        """Return a bound whose greatest size is known: the flag is set where a size is above `_GREATEST_SIZE`."""
+        if bound.most <= _GREATEST_SIZE:
+            return bound
+        self._flag(_GREATEST_SIZE.hex(), self._sizes.held(bound.size).code, _GREATEST_SIZE.hex())
+        return replace(bound, most=_GREATEST_SIZE)
 
     def _compare(self, name: str, terms: list[LoopTerm], bounds: list[NumberError]) -> LoopTerm:
         """Write a comparison; one of numbers that operations have not changed is exact."""
@@ -336,10 +347,8 @@ def _sum(bounds: list[NumberError]) -> NumberError:
 
 
 def _product(bounds: list[NumberError]) -> NumberError:
-    """Return the bound of a product; Undecidable of two variables one of which may have any size."""
+    """Return the bound of a product, of which one factor at most may have any size."""
     a, b = sorted(bounds, key=lambda bound: bound.is_constant)
-    if math.isinf(b.most) or (math.isinf(a.most) and not b.is_constant):
-        raise Undecidable("a product of numbers that may be large")
     flushed = _LEAST_NORMAL * (1 + b.most + (0.0 if b.is_constant else a.most))
     grown = b.most * a.underflow + (a.most * b.underflow if b.underflow else 0.0) + a.underflow * b.underflow
     roundings = a.roundings + b.roundings + (not b.is_power)
