@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -34,6 +35,12 @@ _DIGEST = "sha256"
 _KEY_DIGITS = 32
 _PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
 """Folders of compilations that have not ended, each made under the lock of its key."""
+_PRODUCTS = "[0-9a-f]" * _KEY_DIGITS
+"""Folders of compiled products."""
+_PRUNED = "pruned"
+"""An empty file whose time is that of the last search for unused products."""
+_DAY, _UNUSED_DAYS = 24 * 60 * 60, 30
+"""Seconds of a day; days after which a product that no process used is removed."""
 _OBJECT = "object.o"
 _SUPPORT = "bs_support.c"
 _INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
@@ -122,9 +129,18 @@ def _build(
             with _lock_folder(target.parents[1], key):
                 if not _whole(target):
                     _build_in_place(compiler, files, compile_flags, link_flags, target, objects)
+        _mark_used(target)
     except OSError as error:
         raise _unusable(folder, error) from error
     return target
+
+
+def _mark_used(product: Path) -> None:
+    """Give the digest of a product, once a day, the time of this use."""
+    digest = product.with_name(_DIGEST)
+    with suppress(OSError):  # The folder may be one that this process can only read.
+        if time.time() - digest.stat().st_mtime > _DAY:
+            os.utime(digest)
 
 
 def _objects(
@@ -166,14 +182,34 @@ def _lock_folder(folder: Path, key: str) -> Iterator[None]:
 
 
 def _sweep(folder: Path, key: str) -> None:
-    """Remove parts that killed compilations left, under locks that are free or under that of `key`, which is ours."""
-    for part in folder.glob(_PARTS):
-        ours, lock = part.name[:2] == key[:2], _lock(folder, part.name)
+    """Remove parts that killed compilations left, and unused products.
+
+    Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
+    """
+    for path in (*folder.glob(_PARTS), *_find_unused(folder)):
+        ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
             suppress(ToolError, SpecError),
             nullcontext() if ours else locked(lock, partial(_unusable, folder), wait=False),
         ):
-            shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _find_unused(folder: Path) -> list[Path]:
+    """Return the products that no process used for `_UNUSED_DAYS`; none if they were looked for in the last day."""
+    pruned, now = folder / "locks" / _PRUNED, time.time()
+    if pruned.exists() and now - pruned.stat().st_mtime < _DAY:
+        return []
+    pruned.touch()
+    return [path for path in folder.glob(_PRODUCTS) if _used_at(path) < now - _UNUSED_DAYS * _DAY]
+
+
+def _used_at(folder: Path) -> float:
+    """Return the time of the last use of a product, in seconds; that of its folder if it has no digest."""
+    try:
+        return (folder / _DIGEST).stat().st_mtime
+    except OSError:
+        return folder.lstat().st_mtime
 
 
 def _lock(folder: Path, key: str) -> Path:

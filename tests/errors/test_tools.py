@@ -284,6 +284,24 @@ def test_a_killed_build_is_taken_up_again(cache, tmp_path):
     assert not list(cache.glob("*.part-*"))
 
 
+def test_compiled_code_that_nobody_uses_is_removed(cache):
+    """Of two libraries of two months ago the one that is used again stays; they are looked for once a day."""
+    isa, (day, now) = native_isa(), (24 * 60 * 60, time.time())
+    others = [{f"{name}.c": f"int {name};\n"} for name in "bcdef"]
+    unused, used = (toolchain.compile_for(isa, sources) for sources in others[:2])
+    for path in (cache / "locks" / "pruned", unused.with_name("sha256"), used.with_name("sha256")):
+        os.utime(path, (now - 60 * day, now - 60 * day))
+    assert toolchain.compile_for(isa, others[1]) == used
+    toolchain.compile_for(isa, others[2])
+    assert (unused.parent.exists(), used.exists()) == (False, True)
+    os.utime(used.with_name("sha256"), (now - 31 * day, now - 31 * day))
+    toolchain.compile_for(isa, others[3])
+    assert used.exists()
+    os.utime(cache / "locks" / "pruned", (now - 2 * day, now - 2 * day))
+    toolchain.compile_for(isa, others[4])
+    assert not used.parent.exists()
+
+
 def test_doctor_sees_what_is_there():
     report = checks.examine()
     found = {f.name: f for f in report.findings}
