@@ -72,6 +72,8 @@ CHAINS = {
     "a product of codes": lambda b, x, y: four_bits(b, b.add("mul", codes(b, x, bits=8, scale=0.1), wide_codes(b, y))),
     "a hard swish": lambda b, x, y: hard_swish(b, norm(b, codes(b, x, bits=8, scale=0.1), 1.1, 0.05)),
     "codes of codes": lambda b, x, y: four_bits(b, norm(b, codes(b, x, bits=8, scale=0.25, zero=3.0), 1.1, 0.05)),
+    "a quotient": lambda b, x, y: four_bits(b, b.add("div", x, y)),
+    "a function": lambda b, x, y: four_bits(b, b.add("sigmoid", x), scale=0.07),
     "far down and up": lambda b, x, y: four_bits(b, times(b, x, *(3e-19,) * 3, *(3e18,) * 3)),
 }
 
@@ -90,7 +92,7 @@ def network(monkeypatch, chains=CHAINS, *, with_pairs=False):
     return Network(program)
 
 
-def _refuse(body):
+def _refuse(body, may_flag):
     raise guarded.Undecidable(body.node.op)
 
 
@@ -190,6 +192,10 @@ EVERY_PAIR = {
 }
 
 
+def over(b, x, n):
+    return b.add("div", x, b.constant(np.float32(n)))
+
+
 def of_scales(b, x, y):
     """Codes of x * y * 0.49 on a scale of 0.49, by whose reciprocal products are rounded: many are ties."""
     return codes(b, times(b, b.add("mul", x, y), 0.49), bits=8, scale=0.49, zero=-128.0)
@@ -209,7 +215,16 @@ OF_CODES = {
     "a product": of_scales,
     "a hard swish": lambda b, x, y: hard_swish(b, times(b, x, 0.1875)),
     "a gate inside": lambda b, x, y: four_bits(b, b.add("mul", x, codes(b, times(b, y, 0.3), bits=8, scale=0.375))),
-}
+    "a sum of quotients": lambda b, x, y: four_bits(b, b.add("add", over(b, times(b, x, 3), 49), y), scale=0.25),
+    "a quotient, rounded down": lambda b, x, y: four_bits(b, over(b, x, 49), scale=0.125, rounding="FLOOR"),
+    "a sign": lambda b, x, y: codes(
+        b, b.add("sub", over(b, x, 49), over(b, y, 3)), rounding="BIPOLAR", low=np.asarray(-1), high=np.asarray(1)
+    ),
+    "a table": lambda b, x, y: b.add(
+        "lookup", four_bits(b, over(b, x, 49), scale=0.375, dtype="int8", out_scale=np.float32(1)),
+        table=np.arange(16)[::-1], first=-7, dtype="int8",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OF_CODES)
@@ -221,11 +236,27 @@ def test_multiples_of_a_unit_need_no_pairs(monkeypatch, name):
     assert (net(EVERY_PAIR) == wanted).all()
 
 
-def test_ties_that_are_not_replaced_give_wrong_codes(monkeypatch):
-    monkeypatch.setattr(guarded.GuardedWriter, "_on_halves", lambda self, code, near: code)
-    net, _ = step_of_codes(monkeypatch, of_scales)
+@pytest.mark.parametrize("name", ["a product", "a quotient, rounded down"])
+def test_ties_that_are_not_replaced_give_wrong_codes(monkeypatch, name):
+    """The float64 nearest to 1/49 times 49 is below 1."""
+    monkeypatch.setattr(guarded.GuardedWriter, "_on_multiples", lambda self, code, near, step: code)
+    net, _ = step_of_codes(monkeypatch, OF_CODES[name])
     (wanted,) = run(net.graph, EVERY_PAIR).outputs()
     assert (net(EVERY_PAIR) != wanted).any()
+
+
+def test_signs_of_a_difference_depend_on_its_unit(monkeypatch):
+    monkeypatch.setattr(guarded, "_NEAR_COMPARISONS", dict.fromkeys(guarded._NEAR_COMPARISONS, "{0} > {near}"))
+    net, _ = step_of_codes(monkeypatch, OF_CODES["a sign"])
+    (wanted,) = run(net.graph, EVERY_PAIR).outputs()
+    assert (net(EVERY_PAIR) != wanted).any()
+
+
+def test_few_codes_and_numbers_after_codes_need_no_pairs(monkeypatch):
+    _, step = step_of_codes(monkeypatch, OF_CODES["a product"], (2, 2))
+    assert not step.body.count("error")
+    _, step = step_of_codes(monkeypatch, lambda b, x, y: b.add("sigmoid", b.add("mul", of_scales(b, x, y), y)))
+    assert not step.body.count("error")
 
 
 def test_units_below_the_error_set_the_flag(monkeypatch):
@@ -245,10 +276,10 @@ def test_chains_are_in_float64(monkeypatch, name):
 
 LEFT_TO_PAIRS = {
     "a product of eight variables": lambda b, x, y: four_bits(b, product(b, x, y, x, y, x, y, x, y)),
-    "a quotient of variables": lambda b, x, y: four_bits(b, b.add("div", x, y)),
+    "a quotient of sums": lambda b, x, y: four_bits(b, b.add("div", b.add("add", x, y), y)),
     "large factors": lambda b, x, y: four_bits(b, times(b, x, 0.3, *(2.0**100,) * 6)),
     "a small divisor": lambda b, x, y: four_bits(b, b.add("div", times(b, x, *[1e38] * 5), b.constant(np.float32(3)))),
-    "a function": lambda b, x, y: four_bits(b, b.add("sigmoid", x)),
+    "a function of a sum": lambda b, x, y: four_bits(b, b.add("sigmoid", b.add("add", x, y))),
     "no roundings": lambda b, x, y: four_bits(b, b.add("relu", x), scale=0.25),
     "a table": lambda b, x, y: b.add(
         "lookup", four_bits(b, times(b, x, 0.3), dtype="int8", out_scale=np.float32(1)),

@@ -24,41 +24,48 @@ _MIN_GUARDED = 1024
 def elements(body: NodeBody) -> None:
     """Write elementwise nodes in one loop.
 
-    Where pairs of float64 would decide integers, a loop in float64 comes first. The loop over pairs is run only where
-    that one leaves an integer undecided, and computes all elements; it is left out where that one decides all.
+    Where pairs of float64 would decide integers, a loop in float64 takes their place if it decides all elements. If
+    not, one that may leave an element undecided comes first. The loop over pairs is run only then, over all elements.
     """
-    try:
-        if not _write_guarded(body):
-            return
-    except Undecidable:
-        body.constants = ConstantArrays()
+    for may_flag in (False, True):
+        try:
+            _write_guarded(body, may_flag)
+        except Undecidable:
+            body.constants = ConstantArrays()
+            continue
+        if may_flag:
+            break
+        return
     writer = result_writer(body)
     _finish(body, writer, {}, body.nodes)
     body.close(writer)
 
 
-def _write_guarded(body: NodeBody) -> bool:
-    """Write the nodes in float64; return whether it may leave an element undecided.
+def _write_guarded(body: NodeBody, may_flag: bool) -> None:
+    """Write the nodes in float64, with a flag for elements that are not decided or without it.
 
-    Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs: the
-    place of an element that is not decided could be outside.
+    Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs if
+    an element may be undecided, as its place could be outside; so are real numbers after codes, which pairs give
+    other digits.
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     ops = [n.op for n in body.nodes]
-    decides = body.graph.reference == "exact" and TABLE[ops[-1]].kind == "step"
-    if not decides or math.prod(edge.shape) < _MIN_GUARDED or "multi_threshold" in ops or "lookup" in ops:
+    kinds = [TABLE[op].kind for op in ops]
+    if body.graph.reference != "exact" or "step" not in kinds or "multi_threshold" in ops:
         raise Undecidable(body.node.op)
-    writer = GuardedWriter(Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape)))
+    if may_flag and (kinds[-1] != "step" or math.prod(edge.shape) < _MIN_GUARDED or "lookup" in ops):
+        raise Undecidable(body.node.op)
+    loops = Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape))
+    writer = GuardedWriter(loops, may_flag=may_flag)
     _finish(body, writer, {}, body.nodes)
+    if not may_flag:
+        body.close(writer)
+        return
     if not writer.decides_rounded:
         raise Undecidable("no number is rounded")
-    if not writer.sets_flag:
-        body.close(writer)
-        return False
     body.do(f"uint64_t {FLAG} = 0;")
     body.close(writer, until=f"{FLAG} >> 63")
     body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")
-    return True
 
 
 def result_writer(body: NodeBody) -> Writer:

@@ -17,16 +17,20 @@ roundings; sizes multiply. With 2^-1022 for each operand and result that a host 
 A constant has E = 0, and one rounding if float64 does not hold it. The greater of two numbers, the absolute value and
 the negative are off by no more than their operands. M is known of integers, and so of x * clip(x + 3, 0, 6) with x of
 accumulators. Where another number is multiplied with a variable, sizes above 2^128, which float32 does not have, set
-the flag. Operations with E above 2^-432 are refused, so that the 2^-400 that is added to every bound is far above E.
+the flag. Numbers with E above 2^-432 decide nothing, so that the 2^-400 that is added to every bound is far above E.
+Results of functions of the runtime are defined in float64. A quotient of two numbers that float64 holds is rounded
+once.
 
 A number t that is rounded to an integer is decided if t is farther from a half than that, a comparison of a with b if
 a - b is farther from 0. `bs_undecided_bit` sets the flag otherwise, also where a size is infinite or not a number, as
 it is wherever t is. Then the loops over pairs compute all elements again.
 
-Scales of few bits make exact halves common. There all values of x are multiples of a known fraction, its unit. Let g be
-the greatest fraction of which the unit and 1/2 are multiples. If x is no multiple of 1/2, it is at least g away from
-the nearest one. So where float64 is always off by less than g / 2, t is at most g / 2 from a multiple of 1/2 if and
-only if x is that multiple. t is replaced by it there, and no flag is needed.
+Scales of few bits make exact halves common. There all values of x are multiples of a known fraction, its unit. If that
+is a multiple of a power of two q, and M is at most 2^53 q, float64 holds x, and n = 0. For others let g be the greatest
+fraction of which the unit and 1/2 are multiples. If x is no multiple of 1/2, it is at least g away from the nearest
+one. So where float64 is always off by less than g / 2, t is at most g / 2 from a multiple of 1/2 if and only if x is
+that multiple. t is replaced by it there, and no flag is needed. Floors are decided in the same way by multiples of 1,
+and comparisons by 0.
 
 Given:   quantize(relu(x * gain + bias)), x of float64, gain and bias that float64 does not hold
 Result:  value = x * gain + bias, n = 3: gain, product, sum; size = |x| * |gain| + |bias|
@@ -79,6 +83,19 @@ _MAX_UNIT_BITS = 256
 """Bits of a unit's denominator: far more than those of units that float64 can tell apart."""
 _ROUNDED_BITS = 51
 """Numbers of at most 2^51 are rounded to integers by a sum with 1.5 * 2^52; greater ones set the flag."""
+_MOST_ROUNDED = 2.0**_ROUNDED_BITS / 4
+"""Twice such a number, and that rounded, are at most 2^51."""
+_STEPS_OF_ROUNDINGS = {"rint": Fraction(1, 2), "floor": Fraction(1), "ceil": Fraction(1)}
+"""The fractions at whose multiples a rounding changes, or has ties."""
+_NEAR_COMPARISONS = {
+    "less": "{0} < -{near}",
+    "less_equal": "{0} < {near}",
+    "greater": "{0} > {near}",
+    "greater_equal": "{0} > -{near}",
+    "equal": "bs_size({0}) < {near}",
+    "not_equal": "bs_size({0}) > {near}",
+}
+"""C of comparisons, by the difference of two numbers, which is 0 if it is nearer to 0 than `near`."""
 _CHOICES = {
     **dict.fromkeys(("maximum", "at_least"), "{0} > {1} ? {0} : {1}"),
     "minimum": "{0} < {1} ? {0} : {1}",
@@ -104,8 +121,6 @@ class NumberError:
         most: The greatest size; infinite if it is not known.
         underflow: E, the error of results that are too small for float64's relative error.
         unit: A fraction of which it is a multiple wherever the flag is not set; None if none is known.
-        bits: If it is an integer wherever the flag is not set, and exact: its absolute value is at most 2^bits. Else
-            None.
         is_constant: Whether it is a constant.
         is_power: Whether it is a constant of powers of two, by which products are not rounded.
         is_number: Whether it is known not to be NaN.
@@ -116,10 +131,24 @@ class NumberError:
     most: float = math.inf
     underflow: float = 0.0
     unit: Fraction | None = None
-    bits: int | None = None
     is_constant: bool = False
     is_power: bool = False
     is_number: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether float64 holds the number wherever the flag is not set."""
+        return not self.roundings and not self.underflow
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is an integer, and exact."""
+        return self.is_exact and self.unit is not None and self.unit.denominator == 1
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it can be decided: not where float64 may be far off."""
+        return self.roundings <= _MAX_ROUNDINGS and self.underflow <= _GREATEST_UNDERFLOW
 
 
 class GuardedWriter(Writer):
@@ -127,18 +156,18 @@ class GuardedWriter(Writer):
 
     Args:
         loops: Where they are done.
+        may_flag: Whether the loop may leave an element undecided. If not, numbers that need the flag are Undecidable.
     """
 
-    def __init__(self, loops: Loops) -> None:
+    def __init__(self, loops: Loops, *, may_flag: bool) -> None:
         super().__init__(loops, exact=True)
+        self.may_flag = may_flag
         self._sizes = Writer(loops, exact=False)
         self._bounds: dict[str, NumberError] = {}
         self._rounded: dict[str, LoopTerm] = {}
         """The float64 that an integer was, by the integer's code: loops that convert both ways are not vectorized."""
         self.decides_rounded = False
-        """Whether a number that has roundings is decided, so that the loop over pairs would compute rests."""
-        self.sets_flag = False
-        """Whether an element may set the flag."""
+        """Whether the flag decides a number that has roundings, for which the loop over pairs would compute rests."""
 
     def operate(self, name: str, *inputs: Any) -> LoopTerm:
         """Write an operation; sums with 0 and products with 1 are left out, quotients are products."""
@@ -160,9 +189,7 @@ class GuardedWriter(Writer):
         """Return a term that has C; of a real constant the bound is kept, as float64 may not hold it."""
         held = super().held(term)
         if term.value is not None and term.dtype == REAL:
-            bound, other = self._bound_constant(term.value), self._bounds.get(held.code)
-            if other is None or bound.roundings >= other.roundings:  # Two numbers may have one nearest float64.
-                self._bounds[held.code] = bound
+            self._keep(held, self._bound_constant(term.value))
         return held
 
     def _bound_constant(self, value: Tensor) -> NumberError:
@@ -174,15 +201,14 @@ class GuardedWriter(Writer):
         sizes, greatest = self._sizes.constant(np.abs(numbers)), float(np.abs(numbers).max(initial=0.0))
         unit = _unit_of(exact.reshape(-1).tolist())
         if not np.all(Fractions().constant(numbers) == exact):
-            return NumberError(sizes, 1, greatest, unit=unit, is_constant=True, is_number=True)
-        bits = math.frexp(greatest)[1] if (numbers == np.rint(numbers)).all() else None
+            return NumberError(sizes, 1, greatest, 0.0, unit, is_constant=True, is_number=True)
         halves, exponents = np.frexp(np.abs(numbers))
         is_power = bool((halves == 0.5).all() and np.abs(exponents).max() <= _MAX_EXPONENT)
-        return NumberError(sizes, 0, greatest, 0.0, unit, bits, is_constant=True, is_power=is_power, is_number=True)
+        return NumberError(sizes, 0, greatest, 0.0, unit, is_constant=True, is_power=is_power, is_number=True)
 
     def cast(self, term: LoopTerm, dtype: np.dtype[Any]) -> LoopTerm:
         """Return the number in another type; integers become real numbers without an error."""
-        if term.dtype == REAL and term.value is None and dtype != REAL and self.bound(term).bits is None:
+        if term.dtype == REAL and term.value is None and dtype != REAL and not self.bound(term).is_integer:
             raise Undecidable("a real number is rounded to another type")
         if term.dtype == WHOLE and dtype == REAL and term.code in self._rounded:
             return self._rounded[term.code]
@@ -191,17 +217,16 @@ class GuardedWriter(Writer):
             if most.bit_length() > _EXACT_BITS:
                 raise Undecidable("integers beyond float64")
             size = self._sizes.constant(np.asarray(float(most)))
-            return self._keep(
-                super().cast(term, dtype),
-                NumberError(size, 0, float(most), 0.0, Fraction(1), most.bit_length(), is_number=True),
-            )
+            bound = NumberError(size, 0, float(most), 0.0, Fraction(1), is_number=True)
+            return self._keep(super().cast(term, dtype), bound)
         return super().cast(term, dtype)
 
     def call(self, function: str, term: LoopTerm) -> LoopTerm:
-        """Return a call of constants; Undecidable for others, as the runtime's functions have no bound here."""
-        if term.value is None:
-            raise Undecidable(function)
-        return super().call(function, term)
+        """Return a call of a function of the runtime; the result is exact if the operand is."""
+        number = super().call(function, term)
+        if term.value is None and not self.bound(term).is_exact:
+            return self._keep(number, self._unbounded(number))
+        return number
 
     def bound(self, term: LoopTerm) -> NumberError:
         """Return the bound of a real number that has C; one that was read is exact."""
@@ -211,67 +236,101 @@ class GuardedWriter(Writer):
         plain = replace(term, writer=self._sizes, bounds=None, whole=None)
         return self._sizes.operate("absolute", plain)
 
+    def _unbounded(self, term: LoopTerm) -> NumberError:
+        return NumberError(self._size_of(term), _MAX_ROUNDINGS + 1)
+
     def _keep(self, term: LoopTerm, bound: NumberError) -> LoopTerm:
-        if bound.roundings > _MAX_ROUNDINGS or not bound.underflow <= _GREATEST_UNDERFLOW:
-            raise Undecidable("many operations, or numbers that may be large")
+        """Keep the bound of a number; of two constants with one nearest float64, and what they give, the wider one."""
+        other = self._bounds.get(term.code)
+        if other is not None and (other.unit, other.most) != (bound.unit, bound.most):
+            bound = replace(max(bound, other, key=lambda b: b.roundings), unit=None, most=max(bound.most, other.most))
         self._bounds[term.code] = bound
         return term
 
     def _float(self, name: str, dtype: np.dtype[Any], terms: list[LoopTerm]) -> LoopTerm:
-        if dtype != REAL or name not in (*_RULES, *COMPARISONS, "rint"):
+        if dtype != REAL or name not in (*_RULES, *_STEPS_OF_ROUNDINGS, *COMPARISONS, "divide"):
             raise Undecidable(name)
         bounds = [self.bound(t) for t in (terms[1:] if name == "where" else terms)]
         if name in COMPARISONS:
             return self._compare(name, terms, bounds)
-        if name == "rint":
-            return self._round(terms[0], bounds[0])
+        if name in _STEPS_OF_ROUNDINGS:
+            return self._round(name, terms[0], bounds[0])
+        if name == "divide":
+            return self._divide(terms, bounds)
         if name == "multiply" and not any(b.is_constant for b in bounds):
             bounds = [self._limited(b) for b in bounds]
         bound = _RULES[name](bounds)
         number = super()._float(name, dtype, terms)
-        if name in _CHOICES and (bound.roundings or bound.bits is not None):  # NaN sets the flag.
+        if name in _CHOICES and (bound.roundings or bound.unit is not None):  # NaN sets the flag.
             code = self.loops.value("double", _CHOICES[name].format(*(t.code for t in terms)))
             number, bound = replace(number, code=code), replace(bound, is_number=bounds[1].is_number)
+        if bound.is_exact and number.bounds and all(map(math.isfinite, number.bounds)):
+            most = float(max(map(abs, number.bounds)))
+            bound = replace(bound, size=self._size_of(number), most=min(most, bound.most))
         return self._keep(number, bound)
 
     def _limited(self, bound: NumberError) -> NumberError:
         """Return a bound whose greatest size is known: the flag is set where a size is above `_GREATEST_SIZE`."""
         if bound.most <= _GREATEST_SIZE:
             return bound
+        if not self.may_flag:
+            return replace(bound, roundings=_MAX_ROUNDINGS + 1)
         self._flag(_GREATEST_SIZE.hex(), self._sizes.held(bound.size).code, _GREATEST_SIZE.hex())
         return replace(bound, most=_GREATEST_SIZE)
 
+    def _divide(self, terms: list[LoopTerm], bounds: list[NumberError]) -> LoopTerm:
+        """Write a quotient; one of exact numbers has a bound, whose size is not a number if the divisor is infinite."""
+        number = super()._float("divide", REAL, terms)
+        if not all(b.is_exact for b in bounds):
+            return self._keep(number, self._unbounded(number))
+        size = self._size_of(number) + self._size_of(terms[1]) * 0.0
+        return self._keep(number, NumberError(size, 1, underflow=_LEAST_NORMAL))
+
     def _compare(self, name: str, terms: list[LoopTerm], bounds: list[NumberError]) -> LoopTerm:
-        """Write a comparison; one of numbers that operations have not changed is exact."""
-        if any(b.roundings or b.underflow for b in bounds):
-            distance = self.loops.value("double", f"bs_size({terms[0].code} - {terms[1].code})")
-            self._decide(distance, _sum(bounds), _GREATEST_ERROR)
+        """Write a comparison; one of exact numbers is exact."""
+        if all(b.is_exact for b in bounds):
+            return super()._float(name, REAL, terms)
+        difference = self.loops.value("double", f"{terms[0].code} - {terms[1].code}")
+        bound = _sum(bounds)
+        near = _least_distance(replace(bound, roundings=bound.roundings + 1), Fraction(0))
+        if near:
+            test = _NEAR_COMPARISONS[name].format(difference, near=near.hex())
+            return LoopTerm(self, REAL, self.loops.value("int", test))
+        self._decide(self.loops.value("double", f"bs_size({difference})"), bound, _GREATEST_ERROR)
         return super()._float(name, REAL, terms)
 
-    def _round(self, term: LoopTerm, bound: NumberError) -> LoopTerm:
-        """Write a number rounded to an integer."""
-        near = _distance_of_halves(bound)
+    def _round(self, name: str, term: LoopTerm, bound: NumberError) -> LoopTerm:
+        """Write a number rounded to an integer: to the nearest, of two the even one, or the one below or above."""
+        if bound.is_integer:
+            return term
+        near = _least_distance(bound, _STEPS_OF_ROUNDINGS[name]) if bound.roundings else 0.0
         if near:
-            term = replace(term, code=self._on_halves(term.code, near))
-            self.decides_rounded = True
-        number = super()._float("rint", REAL, [term])
-        bits = _ROUNDED_BITS if bound.bits is None else bound.bits
-        if bound.roundings:
+            term = replace(term, code=self._on_multiples(term.code, near, _STEPS_OF_ROUNDINGS[name]))
+        elif bound.roundings and name != "rint":
+            raise Undecidable(name)
+        is_small = bound.most <= _MOST_ROUNDED
+        number = super()._float(name, REAL, [term])
+        if name == "rint" and (is_small or bound.roundings):
             number = replace(number, code=self.loops.value("double", f"({term.code} + 0x1.8p52) - 0x1.8p52"))
-        if near:
-            bits = math.frexp(bound.most + 1)[1]
-        elif bound.roundings:
+        is_number = bound.is_number
+        if bound.roundings and not near:
             distance = self.loops.value("double", f"0.5 - bs_size({term.code} - {number.code})")
             self._decide(distance, bound, 0.5)
-        elif bound.bits is None:
+            is_number = False
+        elif not is_small:
             greatest = (2.0**_ROUNDED_BITS).hex()
             self._flag(greatest, f"bs_size({term.code})", greatest)
-        return self._keep(number, NumberError(self._size_of(number), 0, 2.0**bits, 0.0, Fraction(1), bits))
+        most = bound.most + 1 if is_small else 2.0**_ROUNDED_BITS
+        size = self._size_of(number)
+        return self._keep(number, NumberError(size, 0, most, 0.0, Fraction(1), is_number=is_number))
 
-    def _on_halves(self, code: str, near: float) -> str:
-        """Return a number, replaced by the nearest multiple of 1/2 where that is nearer than `near`."""
-        half = self.loops.value("double", f"0.5 * (({code} + {code} + 0x1.8p52) - 0x1.8p52)")
-        return self.loops.value("double", f"bs_size({code} - {half}) < {near.hex()} ? {half} : {code}")
+    def _on_multiples(self, code: str, near: float, step: Fraction) -> str:
+        """Return a number, replaced by the nearest multiple of 1 or 1/2 where that is nearer than `near`."""
+        multiple = (
+            f"({code} + 0x1.8p52) - 0x1.8p52" if step == 1 else f"0.5 * (({code} + {code} + 0x1.8p52) - 0x1.8p52)"
+        )
+        multiple = self.loops.value("double", multiple)
+        return self.loops.value("double", f"bs_size({code} - {multiple}) < {near.hex()} ? {multiple} : {code}")
 
     def _whole(self, term: LoopTerm) -> LoopTerm:
         low, high = term.bounds or (_INT32[0] - 1, 0)
@@ -284,15 +343,20 @@ class GuardedWriter(Writer):
     def _decide(self, distance: str, bound: NumberError, most: float) -> None:
         """Set the flag unless a distance is above the error of its number, and the error below `most`.
 
+        Undecidable, if the error has no bound.
+
         One rounding more makes the error greater than 0.5 where the number is above 2^51.
         """
+        if not bound.is_bounded:
+            raise Undecidable("many operations, or numbers that may be large")
         scale = (bound.roundings + 1) * _UNIT * _SAFETY_FACTOR
         error = self._sizes.held(bound.size * scale + _SUBNORMAL_ERROR)
         self._flag(distance, error.code, most.hex())
         self.decides_rounded = True
 
     def _flag(self, distance: str, error: str, most: str) -> None:
-        self.sets_flag = True
+        if not self.may_flag:
+            raise Undecidable("a number that needs the flag")
         self.loops.do(f"{FLAG} |= bs_undecided_bit({distance}, {error}, {most});")
 
 
@@ -320,13 +384,21 @@ def _common(a: NumberError, b: NumberError) -> Fraction | None:
     return None if a.unit is None or b.unit is None else _unit_of((a.unit, b.unit))
 
 
-def _distance_of_halves(bound: NumberError) -> float:
-    """Return the distance g / 2 within which a number is a multiple of 1/2; 0 if float64 may be off by as much."""
-    if not bound.roundings or bound.unit is None or bound.most > 2.0**_ROUNDED_BITS / 4:
+def _least_distance(bound: NumberError, step: Fraction) -> float:
+    """Return the distance g / 2 within which a number is a multiple of `step`; 0 if float64 may be off by as much."""
+    if not bound.is_bounded or bound.unit is None or bound.most > _MOST_ROUNDED:
         return 0.0
-    step = _unit_of((bound.unit, Fraction(1, 2)))
+    distance = _unit_of((bound.unit, step))
     error = (bound.roundings + 1) * _UNIT * _SAFETY_FACTOR * bound.most + _SUBNORMAL_ERROR
-    return float(step) / 2 if step is not None and float(step) > _SAFETY_FACTOR * 2 * error else 0.0
+    return float(distance) / 2 if distance is not None and float(distance) > _SAFETY_FACTOR * 2 * error else 0.0
+
+
+def _is_held(unit: Fraction | None, most: float) -> bool:
+    """Return whether float64 holds all multiples of a unit up to a number."""
+    if unit is None or unit.denominator & (unit.denominator - 1) or not math.isfinite(most):
+        return False
+    power = Fraction(unit.numerator & -unit.numerator, unit.denominator)
+    return Fraction(_SAFETY_FACTOR * most) <= power * (1 << _EXACT_BITS)
 
 
 def _changes_nothing(name: str, value: Tensor) -> bool:
@@ -339,31 +411,38 @@ _Rule = Callable[[list[NumberError]], NumberError]
 
 def _sum(bounds: list[NumberError]) -> NumberError:
     a, b = bounds
-    size, most = a.size + b.size, a.most + b.most
-    if a.bits is not None and b.bits is not None and max(a.bits, b.bits) < _EXACT_BITS:
-        return NumberError(size, 0, most, 0.0, _common(a, b), max(a.bits, b.bits) + 1)
+    size, most, unit = a.size + b.size, a.most + b.most, _common(a, b)
+    is_number = a.is_number and b.is_number and math.isfinite(most)
+    if a.is_exact and b.is_exact and _is_held(unit, most):
+        return NumberError(size, 0, most, 0.0, unit, is_number=is_number)
     underflow = 1.01 * (a.underflow + b.underflow) + 3 * _LEAST_NORMAL
-    return NumberError(size, max(a.roundings, b.roundings) + 1, most, underflow, _common(a, b))
+    return NumberError(size, max(a.roundings, b.roundings) + 1, most, underflow, unit, is_number=is_number)
 
 
 def _product(bounds: list[NumberError]) -> NumberError:
     """Return the bound of a product, of which one factor at most may have any size."""
     a, b = sorted(bounds, key=lambda bound: bound.is_constant)
+    size, most = a.size * b.size, a.most * b.most if b.most else 0.0
+    unit = None if a.unit is None or b.unit is None else _unit_of((a.unit * b.unit,))
+    is_number = a.is_number and b.is_number and math.isfinite(most)
+    if a.is_exact and b.is_exact and _is_held(unit, most):
+        return NumberError(size, 0, most, 0.0, unit, is_number=is_number)
+    if math.isinf(b.most):
+        return NumberError(size, _MAX_ROUNDINGS + 1)
     flushed = _LEAST_NORMAL * (1 + b.most + (0.0 if b.is_constant else a.most))
     grown = b.most * a.underflow + (a.most * b.underflow if b.underflow else 0.0) + a.underflow * b.underflow
     roundings = a.roundings + b.roundings + (not b.is_power)
-    unit = None if a.unit is None or b.unit is None else _unit_of((a.unit * b.unit,))
-    return NumberError(a.size * b.size, roundings, a.most * b.most if b.most else 0.0, 1.03 * grown + flushed, unit)
+    return NumberError(size, roundings, most, 1.03 * grown + flushed, unit, is_number=is_number)
 
 
 def _choice(bounds: list[NumberError]) -> NumberError:
     """Return the bound of one of two numbers, whichever it is."""
     a, b = bounds
-    bits = None if a.bits is None or b.bits is None else max(a.bits, b.bits)
     is_zero = b.size.value is not None and not b.size.value.any()
     size = a.size if is_zero else a.size + b.size
     roundings, underflow = max(a.roundings, b.roundings), max(a.underflow, b.underflow)
-    return NumberError(size, roundings, a.most + b.most, underflow, _common(a, b), bits)
+    is_number = a.is_number and b.is_number
+    return NumberError(size, roundings, a.most + b.most, underflow, _common(a, b), is_number=is_number)
 
 
 def _same(bounds: list[NumberError]) -> NumberError:
