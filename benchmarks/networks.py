@@ -213,6 +213,8 @@ def facts_in(work: Path, subject: Subject, file: NetworkFile) -> Row:
     return row
 
 
+PEERS = ("ONNX Runtime, float32", "ONNX Runtime, int8", "LiteRT, int8 as published")
+"""The contenders that our fastest file of a network is compared with."""
 TITLES = ("file", "accuracy", "weights", "arena", "code", "in kernels", "A53", "A72", "A76", "here, µs")
 
 
@@ -235,6 +237,20 @@ def peers(name: str, times: Sequence[Time]) -> list[list[str]]:
     return [[t.contender, f"{t.microseconds:,.1f}", f"{t.low:,.1f} to {t.high:,.1f}"] for t in own]
 
 
+def compare_times(subjects: Sequence[Subject], times: Sequence[Time]) -> list[list[str]]:
+    """Return a row for each network that was timed: our fastest file, and how many times as long others take."""
+    found = []
+    for subject in subjects:
+        own = [t for t in times if t.network == subject.name]
+        mine = min((t for t in own if t.contender.startswith(MINE)), key=lambda t: t.microseconds, default=None)
+        if mine is None:
+            continue
+        others = {t.contender: f"{t.microseconds / mine.microseconds:.2f}" for t in own}
+        ratios = [others.get(peer, "") for peer in PEERS]
+        found.append([subject.title, mine.contender.removeprefix(f"{MINE}, "), f"{mine.microseconds:,.0f}", *ratios])
+    return found
+
+
 def memory_parts(rows: Sequence[Row]) -> list[list[str]]:
     """Return the memory of networks whose first file is in floats, by part, relative to that file (QNN, Fig. 6)."""
     found = []
@@ -255,6 +271,9 @@ def blocks(
     yield "![Accuracy and predicted cycles of the Fashion-MNIST network, by widths and kernels](networks.svg)"
     if times:
         yield f"Times are of this processor's {widest('auto')}, one thread, batch 1: {setting['processor']}."
+        yield "## Times of the fastest file"
+        yield "How many times as long do other runtimes take as the fastest of our files of a network?"
+        yield report.markdown(["network", "our file", "µs", *PEERS], compare_times(subjects, times))
     for subject in subjects:
         own = [r for r in rows if r.network == subject.name]
         yield f"## {subject.title}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from network_files import NetworkFile, Subject
 from numpy.typing import NDArray
 
 import bitsynth
+from bitsynth.bench.twins import float_twin, int8_twin
 
 _CALIBRATION, _JUDGED = 40, 60
 """Samples that `quantize` sees, and others that judge."""
@@ -73,13 +75,21 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     path = shipped.model(packages, work)
     rng = np.random.default_rng(_SEED)
     calibration, judged = (shipped.samples(packages, count, rng) for count in (_CALIBRATION, _JUDGED))
-    peers = {"float32": onnx.load(path)}
+    peers = _twins(onnx.load(path), calibration[:1])
     files = [
         NetworkFile("float32, as shipped", path, peers, reading=shipped.reading),
         NetworkFile("quantize, W8A8", _quantized(shipped, path, calibration, work / f"{name}_w8a8.onnx")),
     ]
     about = f"Compared with the float network on {_JUDGED} {shipped.about}; quantized by {_CALIBRATION} others."
     return Subject(name, shipped.title, about, files, judged, has_classes=shipped.has_classes)
+
+
+def _twins(model: Any, sample: NDArray[Any]) -> Mapping[str, Any]:
+    """Return the network in floats, and as ONNX Runtime quantizes it, which fails for a product with several scales."""
+    twins = {"float32": model}
+    with suppress(ValueError):
+        twins["int8"] = int8_twin(float_twin(model), {model.graph.input[0].name: sample})
+    return twins
 
 
 def _installed(packages: tuple[str, ...], folder: Path) -> Path:
