@@ -10,6 +10,7 @@ from functools import partial
 
 from bitsynth.graph.passes import GraphPass
 from bitsynth.graph.passes.sequences import flatten_sequences
+from bitsynth.graph.passes.slices import lift_slices
 from bitsynth.graph.passes.unread_channels import drop_unread_channels
 from bitsynth.graph.passes.zero_points import distribute_zero_points
 from bitsynth.network.def_use import NetworkTarget
@@ -24,6 +25,7 @@ def lowering_passes(target: NetworkTarget) -> tuple[GraphPass, ...]:
     return (
         GraphPass("distribute-zero-points", distribute_zero_points),
         GraphPass("flatten-sequences", flatten_sequences),
+        GraphPass("lift-slices", lift_slices),
         GraphPass("sink-moves", partial(sink_moves, target=target)),
         GraphPass("drop-unread-channels", drop_unread_channels),
     )

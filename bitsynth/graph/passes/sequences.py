@@ -19,7 +19,7 @@ from bitsynth.graph.operators import TABLE
 from bitsynth.graph.passes.driver import rewrite
 from bitsynth.graph.types import Integers, Shape
 
-_ELEMENTWISE_KINDS = ("elementwise", "step")
+ELEMENTWISE_KINDS = ("elementwise", "step")
 
 
 def flatten_sequences(graph: Graph) -> Graph:
@@ -86,9 +86,9 @@ class _Flattening:
 
     def _inputs(self, builder: GraphBuilder, node: Node) -> tuple[str, ...]:
         """Return the inputs of an elementwise node as rows; none unless one of them has rows, and all can have them."""
-        if TABLE[node.op].kind not in _ELEMENTWISE_KINDS or not any(name in self.rows for name in node.inputs):
+        if TABLE[node.op].kind not in ELEMENTWISE_KINDS or not any(name in self.rows for name in node.inputs):
             return ()
-        if any(not _is_scalar(value) for value in node.attributes.values()):
+        if any(not is_scalar(value) for value in node.attributes.values()):
             return ()
         shape = self.graph.edges[node.outputs[0]].shape
         operands = [self._operand(builder, name, shape) for name in node.inputs]
@@ -112,8 +112,8 @@ class _Flattening:
         return self.rows[name]
 
 
-def _is_scalar(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
     """Return whether an attribute is one number or text, or a tuple of these: the same for all elements."""
     if isinstance(value, tuple):
-        return all(map(_is_scalar, value))
+        return all(map(is_scalar, value))
     return np.ndim(value) == 0
