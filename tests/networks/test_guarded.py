@@ -92,7 +92,7 @@ def network(monkeypatch, chains=CHAINS, *, with_pairs=False):
     return Network(program)
 
 
-def _refuse(body, may_flag):
+def _refuse(body, *_):
     raise guarded.Undecidable(body.node.op)
 
 
@@ -291,3 +291,19 @@ LEFT_TO_PAIRS = {
 @pytest.mark.parametrize("name", LEFT_TO_PAIRS)
 def test_operations_without_a_bound_are_in_pairs(monkeypatch, name):
     assert not is_guarded(monkeypatch, LEFT_TO_PAIRS[name])
+
+
+AFTER_OTHERS = {
+    "a softmax": lambda b, x, y: four_bits(b, b.add("softmax", x, axes=(1,)), scale=0.01),
+    "a sum of codes": lambda b, x, y: four_bits(b, over(b, b.add("reduce_sum", x, axes=(1,)), 49), scale=0.125),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_OTHERS)
+def test_codes_after_other_operators_are_in_float64(monkeypatch, name):
+    net, step = step_of_codes(monkeypatch, AFTER_OTHERS[name])
+    head, test, _ = step.body.partition(f"if (!({guarded.FLAG} >> 63))")
+    assert "error" not in head
+    assert bool(test) == (name == "a softmax")
+    (wanted,) = run(net.graph, EVERY_PAIR).outputs()
+    assert (net(EVERY_PAIR) == wanted).all()

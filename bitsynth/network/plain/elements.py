@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.guarded import FLAG, GuardedWriter, Undecidable
-from bitsynth.network.plain.loops import ConstantArrays, Loops
+from bitsynth.network.plain.loops import Loops
 from bitsynth.network.plain.maths import InC, within
 from bitsynth.network.plain.terms import LoopTerm, compare
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
@@ -21,27 +22,59 @@ _MIN_GUARDED = 1024
 """Elements from which on loops over float64 and over pairs of it are written, not over pairs alone."""
 
 
+_Terms = dict[str, LoopTerm]
+"""Numbers of a loop, by the names of their edges."""
+_Start = Callable[[Writer], _Terms]
+"""Writes what a loop begins with."""
+
+
 def elements(body: NodeBody) -> None:
-    """Write elementwise nodes in one loop.
+    """Write elementwise nodes in one loop."""
+    _write(body, body.nodes, lambda writer: {})
+
+
+def deliver(body: NodeBody, compute: Callable[[Writer], LoopTerm]) -> None:
+    """Compute the elementwise nodes after a result in its loop, and store the last one's.
+
+    Args:
+        body: It ends with the loop.
+        compute: Writes the result at a place of the loop; it may be asked again for another loop.
+    """
+    edge = body.outs[0]
+
+    def start(writer: Writer) -> _Terms:
+        term = compute(writer)
+        is_whole = isinstance(edge.type, Integers)
+        return {edge.name: term if is_whole else InC(writer, body.graph.reference).typed(term, edge.dtype)}
+
+    _write(body, body.nodes[1:], start)
+
+
+def _write(body: NodeBody, nodes: tuple[Node, ...], start: _Start) -> None:
+    """Write the loop over a result's elements.
 
     Where pairs of float64 would decide integers, a loop in float64 takes their place if it decides all elements. If
     not, one that may leave an element undecided comes first. The loop over pairs is run only then, over all elements.
     """
+    constants = body.constants
     for may_flag in (False, True):
+        body.constants = constants.copy()
         try:
-            _write_guarded(body, may_flag)
+            _write_guarded(body, nodes, start, may_flag)
         except Undecidable:
-            body.constants = ConstantArrays()
+            body.constants = constants
             continue
         if may_flag:
             break
         return
-    writer = result_writer(body)
-    _finish(body, writer, {}, body.nodes)
+    (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
+    is_paired = any(TABLE[n.op].kind == "step" for n in nodes)
+    writer = body.writer(edge.shape, body.memories[edge.name].steps(edge.shape), paired=is_paired)
+    _finish(body, writer, start(writer), nodes)
     body.close(writer)
 
 
-def _write_guarded(body: NodeBody, may_flag: bool) -> None:
+def _write_guarded(body: NodeBody, nodes: tuple[Node, ...], start: _Start, may_flag: bool) -> None:
     """Write the nodes in float64, with a flag for elements that are not decided or without it.
 
     Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs if
@@ -49,7 +82,7 @@ def _write_guarded(body: NodeBody, may_flag: bool) -> None:
     other digits.
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
-    ops = [n.op for n in body.nodes]
+    ops = [n.op for n in nodes]
     kinds = [TABLE[op].kind for op in ops]
     if body.graph.reference != "exact" or "step" not in kinds or "multi_threshold" in ops:
         raise Undecidable(body.node.op)
@@ -57,7 +90,7 @@ def _write_guarded(body: NodeBody, may_flag: bool) -> None:
         raise Undecidable(body.node.op)
     loops = Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape))
     writer = GuardedWriter(loops, may_flag=may_flag)
-    _finish(body, writer, {}, body.nodes)
+    _finish(body, writer, start(writer), nodes)
     if not may_flag:
         body.close(writer)
         return
@@ -68,22 +101,7 @@ def _write_guarded(body: NodeBody, may_flag: bool) -> None:
     body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")
 
 
-def result_writer(body: NodeBody) -> Writer:
-    """Return the writer of the loop over a result's elements; it keeps float64 pairs where a node rounds."""
-    (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
-    steps = body.memories[edge.name].steps(edge.shape)
-    return body.writer(edge.shape, steps, paired=any(TABLE[n.op].kind == "step" for n in body.nodes))
-
-
-def deliver(body: NodeBody, writer: Writer, term: LoopTerm) -> None:
-    """Compute the elementwise nodes after a result in its loop, and store the last one's."""
-    edge = body.outs[0]
-    number = term if isinstance(edge.type, Integers) else InC(writer, body.graph.reference).typed(term, edge.dtype)
-    _finish(body, writer, {edge.name: number}, body.nodes[1:])
-    body.close(writer)
-
-
-def _finish(body: NodeBody, writer: Writer, terms: dict[str, LoopTerm], nodes: tuple[Node, ...]) -> None:
+def _finish(body: NodeBody, writer: Writer, terms: _Terms, nodes: tuple[Node, ...]) -> None:
     """Compute nodes one after another; each reads buffers, constants, or results of the nodes before it."""
     for node in nodes:
         for name in node.inputs:

@@ -24,6 +24,12 @@ class ConstantArrays:
         self.arrays: list[NDArray[np.generic]] = []
         self._names: dict[tuple[str, bytes], str] = {}
 
+    def copy(self) -> ConstantArrays:
+        """Return the same arrays, to which others can be added."""
+        copied = ConstantArrays()
+        copied.arrays, copied._names = [*self.arrays], {**self._names}
+        return copied
+
     def add(self, array: Tensor) -> str:
         """Add an array, flat, and return its name."""
         flat = np.ascontiguousarray(array).reshape(-1)

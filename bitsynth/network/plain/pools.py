@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Shape
 from bitsynth.network.plain.body import NodeBody, ScratchArray
-from bitsynth.network.plain.elements import deliver, result_writer
+from bitsynth.network.plain.elements import deliver
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ChannelsLast, ImagePlanes
@@ -125,8 +125,7 @@ def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
     term = writer.held(body.number(body.element(edge, writer), edge, centred=True))
     writer.loops.do(f"{writer.loops.at(sums.name, steps)} += {term.code};")
     body.close(writer)
-    writer = result_writer(body)
-    deliver(body, writer, within(sums.at(writer, steps), out))
+    deliver(body, lambda writer: within(sums.at(writer, steps), out))
 
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
@@ -138,8 +137,7 @@ def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
 def _deliver_folds(
     body: NodeBody, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> None:
-    writer = result_writer(body)
-    deliver(body, writer, fold_elements(body, writer, array, steps, offsets, fold))
+    deliver(body, lambda writer: fold_elements(body, writer, array, steps, offsets, fold))
 
 
 def softmax(body: NodeBody) -> None:
@@ -156,11 +154,10 @@ def softmax(body: NodeBody) -> None:
     powers.keep(writer, writer.call("exp", less), (count, 1))
     body.close(writer)
     _fold_lines(body, powers, sums, (lines, count), SUM)
-    writer = result_writer(body)
     inner = dense_steps(tuple(edge.shape[k] for k in axes))
     steps = _outer_steps(edge, axes, count)
     places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    deliver(body, writer, powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
+    deliver(body, lambda writer: powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
 
 
 _SOFTMAX_OF_CODES = """\
@@ -201,11 +198,10 @@ def softmax_codes(body: NodeBody) -> None:
     powers = body.constants.add(at["powers"].astype(np.int32))
     names = {"codes": codes.name, "made": results.name, "number": codes.c_type, "powers": powers}
     body.do(_SOFTMAX_OF_CODES.format(**names, lines=lines, count=count, low=at["low"], high=at["high"]))
-    writer = result_writer(body)
     inner = dense_steps(tuple(edge.shape[k] for k in axes))
     steps = _outer_steps(edge, axes, count)
     places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    deliver(body, writer, within(results.at(writer, places), body.outs[0]))
+    deliver(body, lambda writer: within(results.at(writer, places), body.outs[0]))
 
 
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.coded import CodedTiles, code_tiles, constant_factor
-from bitsynth.network.plain.elements import deliver, result_writer
+from bitsynth.network.plain.elements import deliver
 from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ImagePlanes
@@ -211,9 +211,8 @@ def _column_tiles(matrices: Tensor, width: int) -> Tensor:
 def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) -> None:
     """Store sums, whose strides along the result's axes are `steps`."""
     out = body.outs[0]
-    writer = result_writer(body)
-    term = sums.at(writer, steps)
-    deliver(body, writer, within(term, out) if body.gives_integers else term)
+    is_whole = body.gives_integers
+    deliver(body, lambda writer: within(sums.at(writer, steps), out) if is_whole else sums.at(writer, steps))
 
 
 @dataclass(frozen=True)
