@@ -7,7 +7,8 @@ ONNX Runtime folds constants and batch norm first. Then an edge gets a quantizer
   an Add, whose accumulators the addition joins;
 * a pool or a mean reads it, or several nodes do; but not if its numbers are those of an output.
 
-Every other edge is between a product and its quantizer, so that its operator is fused into the layer.
+Every other edge is between a product and its quantizer, so that its operator is fused into the layer. That holds inside
+an activation written out in several operators, as x * Sigmoid(x), too: its paths fork at one edge and join again.
 
 Given:  a = Relu(Conv(x)); b = Conv(a); c = Relu(Add(b, a)); Gemm(GlobalAveragePool(c))
 Result: x, a and the pool's result are quantized for products, c for the pool; b stays accumulators
@@ -52,6 +53,26 @@ _MOVES = (
     "Pad",
 )
 """Operators that only select or move elements, so that codes stay codes."""
+_ELEMENTWISE = (
+    *("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Clip"),
+    *(
+        "Relu",
+        "LeakyRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Softplus",
+        "Softsign",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Tanh",
+    ),
+    *("Gelu", "Mish", "ThresholdedRelu", "Identity", "Cast"),
+)
+"""Operators whose numbers depend on one number of each input alone."""
+_MAX_FUNCTION_NODES = 64
+"""Nodes of an activation written out in elementary operators: it has a dozen."""
 _KEEP_SCALE = ("Relu", "Clip", "Add", "Sub", *_MOVES)
 """Operators whose results have the scale of their inputs: a quantizer after them divides by its own."""
 
@@ -255,19 +276,53 @@ class FloatModel:
         of_inputs = dict.fromkeys(p.edge for p in self.products if p.edge in self.inputs)
         wanted, quantized = dict[str, None](), {*self.searched_edges, *of_inputs}
         for node in self.model.graph.node:
-            edges = [n for n in dict.fromkeys(node.input) if n and n not in self.constants]
+            edges = [n for n in self._computed_inputs(node) if n not in self.inner_edges]
             if node.op_type in _SEVERAL and len(edges) > 1:
                 fused = next((e for e in edges if node.op_type == "Add" and self._is_accumulator(e)), None)
                 wanted |= dict.fromkeys(e for e in edges if e != fused)
             elif node.op_type in _POOLS:
                 wanted |= dict.fromkeys(edges[:1])
         for edge, readers in self.readers.items():
-            if edge in self.makers and len(readers) > 1:
+            if edge in self.makers and len(readers) > 1 and edge not in self.inner_edges:
                 wanted[edge] = None
         kept = {e for e in wanted if self._is_float(e) and e not in self.in_floats and not self._is_of_output(e)}
         wanted = {e: None for e in wanted if e in kept}
         others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
         return (*of_inputs, *others)
+
+    @cached_property
+    def inner_edges(self) -> frozenset[str]:
+        """The edges inside activations written out in several operators, whose paths fork at one edge and join again.
+
+        Given:   h = Conv(x); g = Clip(Add(h, 3), 0, 6); y = Div(Mul(h, g), 6)
+        Result:  g and the edge before it: y is a function of h
+        """
+        return frozenset(edge for node in self.model.graph.node for edge in self._inside_function(node))
+
+    def _inside_function(self, node: Any) -> set[str]:
+        """Return the edges between a node of several operands and the one edge of which they are functions, if any."""
+        places, inside, names = self._places, set[str](), {node.name}
+        open_edges = set(self._computed_inputs(node)) if node.op_type in _ELEMENTWISE else set[str]()
+        while len(open_edges) > 1 and len(names) < _MAX_FUNCTION_NODES:
+            edge = max(open_edges, key=lambda name: places.get(name, -1))
+            maker = self.makers.get(edge)
+            if maker is None or maker.op_type not in _ELEMENTWISE or edge in self.outputs:
+                return set()
+            if any(reader.name not in names for reader in self.readers[edge]):
+                return set()
+            names.add(maker.name)
+            inside.add(edge)
+            open_edges = (open_edges - {edge}) | {*self._computed_inputs(maker)}
+        return inside if len(open_edges) == 1 else set()
+
+    def _computed_inputs(self, node: Any) -> list[str]:
+        """Return the inputs of a node that are no constants, each once."""
+        return [name for name in dict.fromkeys(node.input) if name and name not in self.constants]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place in the graph of the node that makes each edge."""
+        return {name: place for place, node in enumerate(self.model.graph.node) for name in node.output}
 
     @cached_property
     def quantized_edges(self) -> frozenset[str]:

@@ -55,5 +55,37 @@ def test_numbers_of_outputs_stay_in_floats():
     assert set(network.other_edges) == {"x", "c"}
 
 
+WRITTEN_OUT = {
+    "hard swish": [("Add", "h three", "a"), ("Clip", "a zero six", "g"), ("Mul", "h g", "m"), ("Div", "m six", "r")],
+    "swish": [("Sigmoid", "h", "g"), ("Mul", "h g", "r")],
+    "softplus": [("Exp", "h", "e"), ("Add", "e one", "a"), ("Log", "a", "g"), ("Tanh", "g", "t"), ("Mul", "t h", "r")],
+    "square": [("Mul", "h h", "g"), ("Sub", "g h", "r")],
+}
+
+
+def written_out(nodes, *more):
+    """A convolution, an activation written out in several operators, and another convolution; more outputs."""
+    rng = np.random.default_rng(5)
+    every = [node("Conv", "x w", "h"), *(node(*each) for each in nodes), node("Conv", "r v", "y")]
+    values = {name: rng.normal(size=(3, 3, 1, 1)) for name in "wv"}
+    values |= {name: np.array(number) for name, number in (("zero", 0.0), ("one", 1.0), ("three", 3.0), ("six", 6.0))}
+    return FloatModel(float_network(every, {"x": (1, 3, 6, 6)}, values, outputs=" ".join(("y", *more))))
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_an_activation_written_out_has_no_quantizer_inside(name):
+    network = written_out(WRITTEN_OUT[name])
+    assert network.searched_edges == ("r",)
+    assert network.other_edges == ("x", "h")
+
+
+def test_edges_that_others_read_are_not_inside_an_activation():
+    gate = WRITTEN_OUT["swish"]
+    assert written_out(gate, "g").inner_edges == frozenset()
+    assert written_out([*gate, ("GlobalAveragePool", "g", "p")], "p").inner_edges == frozenset()
+    assert written_out([*gate[:1], ("Mul", "x g", "r")]).inner_edges == frozenset()
+    assert written_out(gate).inner_edges == {"g"}
+
+
 def test_residual_additions_before_the_next_quantizer(network):
     assert [network.is_added(product.output) for product in network.products] == [False, True, False]

@@ -7,7 +7,7 @@ at u = 3.2 and 6 at u = 3.9.
 
 The table is constructed, not searched: breakpoints are bisected, and the axis is the first of a few with one a cell.
 Between breakpoints the code is proved by interval arithmetic, for all real numbers at once. For accumulators so near to
-a breakpoint that float64 could take the wrong side, the reference is asked.
+a breakpoint that float64 could take the wrong side, the reference is asked, and the breakpoint is moved to their side.
 """
 
 from __future__ import annotations
@@ -139,9 +139,13 @@ class Curve:
 
     def codes(self, sums: Tensor) -> Tensor:
         """Return the codes of accumulators (points, channels) that `text` gives."""
-        place = (sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0)
+        place = self.places(sums)
         cell = place.astype(np.int64)
         return np.asarray(self.table[cell, (place >= self.breakpoints[cell]).astype(np.int64)].astype(np.int64))
+
+    def places(self, sums: Tensor) -> Tensor:
+        """Return the places of accumulators (points, channels), as `place_text` gives them."""
+        return np.asarray((sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0))
 
     @property
     def place_text(self) -> str:
@@ -212,23 +216,62 @@ def _prove_curve(
         _GUARD_CELLS / axis.scale
     ):
         return None
-    asked = _near_breakpoints(curve, low, high)
-    if asked is None:
+    near = _near_breakpoints(curve, low, high)
+    if near is None:
         return None
-    return curve if (oracle(asked) == operand.offset + operand.scale * curve.codes(asked)).all() else None
+    asked = np.concatenate([near.sums, low[None], high[None]])
+    wanted = (oracle(asked) - operand.offset) // operand.scale
+    curve = _settle_ties(curve, near, wanted[:-2])
+    return curve if (wanted == curve.codes(asked)).all() else None
 
 
-def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
-    """Return accumulators (points, channels) near breakpoints, and both ends; None if two are near one breakpoint."""
+@dataclass(frozen=True, eq=False)
+class _NearSums:
+    """Accumulators (cells, channels) near the breakpoints of some cells.
+
+    Attributes:
+        cells: (cells,), the cells.
+        sums: The accumulators nearest to the breakpoints; the least one where none is near.
+        distances: Their distances to the breakpoints in cells; infinite where none is near.
+    """
+
+    cells: Tensor
+    sums: Tensor
+    distances: Tensor
+
+
+def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> _NearSums | None:
+    """Return the accumulators near breakpoints; None if two of a channel are near one breakpoint."""
     alive = high > low
     if (np.abs(curve.factor[alive]) < 4 * _GUARD_CELLS).any():
         return None
     factor = np.where(alive, curve.factor, 1.0)
-    exact = (curve.breakpoints[np.isfinite(curve.breakpoints)][:, None] - curve.summand) / factor
+    (cells,) = np.nonzero(np.isfinite(curve.breakpoints))
+    exact = (curve.breakpoints[cells][:, None] - curve.summand) / factor
     nearest = np.rint(exact)
-    near = (np.abs(exact - nearest) * np.abs(factor) < 2 * _GUARD_CELLS) & (nearest >= low) & (nearest <= high)
-    asked = np.where(near, nearest, low).astype(np.int64)
-    return np.concatenate([asked[near.any(1)], low[None], high[None]])
+    distances = np.abs(exact - nearest) * np.abs(factor)
+    near = (distances < 2 * _GUARD_CELLS) & (nearest >= low) & (nearest <= high)
+    rows = near.any(1)
+    sums = np.where(near, nearest, low).astype(np.int64)
+    return _NearSums(cells[rows], sums[rows], np.where(near, distances, np.inf)[rows])
+
+
+def _settle_ties(curve: Curve, near: _NearSums, wanted: Tensor) -> Curve:
+    """Return the curve with breakpoints moved to the accumulators that lie on them, as codes `wanted` have it.
+
+    Scales of few bits make such accumulators common: a number halfway between two codes has the even one. Breakpoints
+    move by little more than `_GUARD_CELLS`, which other accumulators are farther away.
+    """
+    breakpoints = curve.breakpoints.copy()
+    places = curve.places(near.sums)
+    is_tie = near.distances < _GUARD_CELLS
+    for cell, place, code, ties in zip(near.cells, places, wanted, is_tie, strict=True):
+        before, after = (place[ties & (code == of)] for of in curve.table[cell])
+        if after.size:
+            breakpoints[cell] = after.min()
+        elif before.size:
+            breakpoints[cell] = np.nextafter(before.max(), np.inf)
+    return replace(curve, breakpoints=breakpoints)
 
 
 def _count_affine_nodes(graph: Graph, chain: Chain) -> int:

@@ -15,7 +15,7 @@ import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, find_chain
+from bitsynth.network.formulas import Oracle, curves, find_chain
 from bitsynth.network.formulas.curves import CodesOf, Curve, find_code_breakpoints, find_curve
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.curves import CurveGroup
@@ -73,6 +73,34 @@ def test_sums_with_scales_alone_have_a_curve(scale, function):
     every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS if chain.varies else 1, 1)
     assert found is not None
     np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), Oracle(graph, chain)(every))
+
+
+def hard_swish(gains, biases, grid, scale):
+    """A graph of sums, a line a channel, and its hard swish in elementary operators; its chain; and what codes are."""
+    small = Small()
+    low, high, zero = grid
+    x = small.codes("x", SHAPE, -END, END, 1 / 128)
+    gain, bias = (small.constant(np.array(k, np.float32).reshape(1, -1, 1, 1)) for k in (gains, biases))
+    line = small.add("add", small.add("mul", x, gain), bias)
+    gate = small.add("clip", small.add("add", line, small.constant(np.float32(3))), low=0.0, high=6.0)
+    made = small.add("div", small.add("mul", line, gate), small.constant(np.float32(6)))
+    graph = small.build((small.quantized(made, scale, float(zero), low, high),))
+    def_use = DefUse(graph, NetworkTarget("avx2"))
+    return def_use, next(find_forks(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_breakpoints_are_moved_to_the_side_of_ties(monkeypatch, settle):
+    """Gains and scales of few bits: every fourth sum from 3 on is halfway between two codes."""
+    if not settle:
+        monkeypatch.setattr(curves, "_settle_ties", lambda curve, near, wanted: curve)
+    def_use, chain, operand = hard_swish((1, 2, 0.5, -1, 0.75, 1.5), (0, 0.5, 0, 0.25, -0.5, 1), GRIDS[1], 3 / 64)
+    found = find_curve(def_use.graph, chain, operand)
+    assert (found is not None) == settle
+    if found is not None:
+        every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS, 1)
+        wanted = Oracle(def_use.graph, chain)(every)
+        np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), wanted)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
