@@ -172,6 +172,24 @@ def test_layers_and_sums_are_claimed_and_verified(name, tmp_path, ended):
     assert "verified" in out
 
 
+def test_sums_of_codes_are_computed(tmp_path, ended):
+    """Factors of codes are those of the multiplications in fixed point, so no table of 65,536 pairs is read."""
+    path = write(tmp_path, case("add", 1)[0])
+    ended(0, "compile", str(path), "--isa", "avx2", "--name", "sum", "-o", str(tmp_path / "out"))
+    text = (tmp_path / "out" / "sum.c").read_text(encoding="utf-8")
+    assert ".op = BS_ADD" in text
+    assert "BS_PAIRS65536" not in text
+
+
+def test_a_bias_moves_the_range_of_its_channel_alone():
+    builder = GraphBuilder("one", "tflite")
+    given_input = builder.input("x", (1, 2, 3, 3), "int32", Integers.between(0, 10))
+    bias = builder.constant(np.array([5, -900], np.int32).reshape(1, 2, 1, 1))
+    kind = builder.edges[builder.add("add", given_input, bias)].integers
+    assert kind.low.reshape(-1).tolist() == [5, -900]
+    assert kind.high.reshape(-1).tolist() == [15, -890]
+
+
 # Files that are refused.
 
 

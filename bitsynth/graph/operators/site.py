@@ -206,12 +206,23 @@ def wrap(values: Tensor, dtype: str) -> Tensor:
     return (integers - low) % (high - low + 1) + low
 
 
+def _limits(kind: Integers, value: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the limits of an input's integers: its own numbers if it is a constant that varies along one axis at most.
+
+    Example: the bias 5, -900 of two channels moves sums from 0 to 10 to 5 .. 15 and -900 .. -890, not to -900 .. 15.
+    """
+    if value is None or value.size != max(value.shape, default=1):
+        return kind.low, kind.high
+    return value, value
+
+
 def _integer_range(site: Site, meaning: Meaning, dtype: str) -> Integers:
     """Return the range of results of integers of the file; the whole range of the type if they may wrap."""
     kinds = site.integers()
     if kinds is None or dtype == "bool":
         return full_range(dtype)
-    ranges = [Interval((k.low - k.zero) * k.scale, (k.high - k.zero) * k.scale) for k in kinds]
+    limits = map(_limits, kinds, site.given)
+    ranges = [Interval(*((end - k.zero) * k.scale for end in ends)) for k, ends in zip(kinds, limits, strict=True)]
     results = meaning(replace(site, arithmetic=Intervals()), *ranges)
     low, high = np.floor(results.low), np.ceil(results.high)
     every = full_range(dtype)
