@@ -70,8 +70,13 @@ class _Sum:
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Return whether int32 never overflows for inputs with these numbers of codes."""
-        products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.k)
-        return products + (1 << self.n) + (abs(self.z) << self.n) < _INT32
+        products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.summand)
+        return products + (1 << self.n) + (abs(self.z) << self.n if self.even else 0) < _INT32
+
+    @property
+    def summand(self) -> int:
+        """The summand of the products; z is part of it unless halves are rounded to even."""
+        return self.k if self.even else self.k + (self.z << self.n)
 
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
         """Return whether the program gives `pairs`, of which every `apart`-th is compared."""
@@ -86,10 +91,9 @@ class _Sum:
         return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
     def lower(self, last: int, wide: bool) -> Lowered:
-        """Return the program and its numbers; z is part of k unless halves are rounded to even."""
+        """Return the program and its numbers."""
         spec = specs.weighted(even=self.even, wide=wide)
-        k = self.k if self.even else self.k + (self.z << self.n)
-        values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
+        values = {"f": self.f, "g": self.g, "k": self.summand, "e": self.half, "n": self.n, "z": self.z, "h": last}
         return {"program": spec.name}, {"numbers": shared_numbers(spec, values)}
 
 

@@ -138,20 +138,46 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
 
     def make(layout: Layout, out_layout: Layout) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
-        kinds = [scaled_quantization(e) for e in (*starts, end)]
+        kinds = [scaled_quantization(e, x) for e, x in zip((*starts, end), (*factors, 1.0), strict=True)]
         return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
+    factors = tuple(_fixed_point_factors(join))
     nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))
     return GlueGroup(def_use, nodes, join.starts, make, (Layout.NHWC,))
 
 
-def scaled_quantization(edge: Edge) -> Quantization:
-    """Return the quantization of an edge of codes, with its scale and zero point if glue can have them."""
+def _fixed_point_factors(join: Join) -> Iterator[float]:
+    """Yield for each start what multiplications in fixed point multiply its integers by, up to the end.
+
+    Given:   %sum = multiply_shift(add(multiply_shift(%a, by 3/4), %b), by 1/2)
+    Result:  3/8 of %a, 1/2 of %b
+    """
+    for start in join.starts:
+        factors = {start: 1.0}
+        for node in join.nodes:
+            before = next((factors[edge] for edge in node.inputs if edge in factors), None)
+            if before is not None:
+                factors[node.outputs[0]] = before * _fixed_point_factor(node)
+        yield factors.get(join.end, 1.0)
+
+
+def _fixed_point_factor(node: Node) -> float:
+    """Return what a node multiplies by in fixed point; 1 for other nodes, and if channels differ."""
+    if node.op != "multiply_shift" or np.size(node.attributes["multiplier"]) != 1:
+        return 1.0
+    return float(node.attributes["multiplier"] * 0.5 ** (node.attributes["shift"] + node.attributes["right"]))
+
+
+def scaled_quantization(edge: Edge, factor: float = 1.0) -> Quantization:
+    """Return the quantization of an edge of codes, with its scale and zero point if glue can have them.
+
+    The scale is multiplied by `factor`.
+    """
     kind, plain = edge.integers, quantization_of(edge)
     if not kind.has_one_grid or not kind.is_centred:
         return plain
     try:
-        return Quantization(plain.bits, float(kind.scale.min()), int(kind.zero.min()), plain.encoding)
+        return Quantization(plain.bits, factor * float(kind.scale.min()), int(kind.zero.min()), plain.encoding)
     except SpecError:
         return plain
 
