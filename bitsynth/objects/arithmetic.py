@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bitsynth.objects.affine import WORD_BITS, AffineNumber
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 
@@ -10,15 +11,26 @@ _LONG, _SHORT = 63, 31
 
 
 class Flags:
-    """The flags zero, carry, sign and overflow, 0 or 1; None where they have no value."""
+    """The flags zero, carry, sign and overflow, 0 or 1; None where they have no value.
 
-    __slots__ = ("carry", "overflow", "sign", "zero")
+    Those of a difference of numbers that are not known are the two numbers `compared`; those of another result are it
+    and 0, with a value of the flag zero alone where `zero_only`.
+    """
+
+    __slots__ = ("carry", "compared", "overflow", "sign", "zero", "zero_only")
 
     def __init__(self) -> None:
         self.zero: int | None = None
         self.carry: int | None = None
         self.sign: int | None = None
         self.overflow: int | None = None
+        self.compared: tuple[AffineNumber | int, AffineNumber | int] | None = None
+        self.zero_only = False
+
+    def clear(self) -> None:
+        """Leave no flag a value."""
+        self.zero = self.carry = self.sign = self.overflow = self.compared = None
+        self.zero_only = False
 
 
 def as_signed(x: int, bits: int) -> int:
@@ -61,6 +73,35 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags) ->
     for name, value in values.items():
         if name not in what.keeps:
             setattr(flags, name, value if known or name in {"carry", "overflow"} else None)
+    return result
+
+
+def affine_result(
+    what: GeneralOperation, a: AffineNumber | int, b: AffineNumber | int, bits: int, flags: Flags
+) -> AffineNumber | int:
+    """Return the result of an instruction on numbers of which one is not known, and set its flags.
+
+    NotShown if it is no sum. Products need the numbers of a call and are the caller's.
+    """
+    same, flags_before = a == b, flags.compared
+    flags.clear()
+    if bits != WORD_BITS or what.carry:
+        raise NotShown("a part of a number that depends on sizes is computed with")
+    if what.does in {"and", "or"} and same:
+        flags.compared = (a, 0)
+        return a
+    if what.does == "shift left" and isinstance(b, int):
+        if b == 0:
+            flags.compared = flags_before
+        return a * (1 << (b & _LONG))
+    if what.does not in {"add", "subtract"}:
+        raise NotShown("it is no sum of numbers that depend on sizes")
+    result = a + b if what.does == "add" else a - b
+    if not what.keeps:
+        flags.compared = (a, b) if what.does == "subtract" else (result, 0)
+        flags.zero_only = what.does == "add"
+    else:
+        flags.compared, flags.zero_only = (result, 0), True
     return result
 
 

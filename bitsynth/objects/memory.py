@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from bitsynth.errors import BitsynthError
+from bitsynth.objects.affine import AffineNumber
 from bitsynth.objects.values import Byte, Content, Contents
 
 STACK = "stack"
@@ -57,8 +58,10 @@ class CallMemory:
                 del self.written[gone]
         self.stack_from = address
 
-    def load(self, address: int, size: int) -> Content:
+    def load(self, address: int | AffineNumber, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
+        if not isinstance(address, int):
+            return self.load_affine(address, size)
         array = self._array(address, size, "read")
         first = address - array.start
         if array.writable:
@@ -70,8 +73,19 @@ class CallMemory:
             return self.values.content(tuple(array.known[first : first + size]))
         return self.values.memory(array.name, first, size)
 
-    def store(self, address: int, content: Content) -> None:
+    def load_affine(self, address: AffineNumber, size: int) -> Content:
+        """Return the content of memory at an address that is not known."""
+        raise NotShown(f"{size} bytes are read at an address that is not known")
+
+    def store_affine(self, address: AffineNumber, content: Content) -> None:
+        """Write to memory at an address that is not known."""
+        raise NotShown(f"{len(content)} bytes are written at an address that is not known")
+
+    def store(self, address: int | AffineNumber, content: Content) -> None:
         """Write `content` to memory; NotShown if it leaves the arrays that may be written."""
+        if not isinstance(address, int):
+            self.store_affine(address, content)
+            return
         array = self._array(address, len(content), "written")
         if not array.writable:
             raise NotShown(f"{len(content)} bytes of {array.name} + {address - array.start} are written")

@@ -6,16 +6,17 @@ there. Vector registers hold contents, as wide as what was written last; above t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
 from bitsynth.objects.arithmetic import Flags, as_signed
 from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.values import Content, Contents
 
 GeneralContent = int | Content
-"""What a general register holds: a number, or 8 bytes that are not known."""
+"""What a general register holds: a number, or 8 bytes that are not known; those of an `AffineNumber` are one too."""
 WORD = 8
 """Bytes of a general register, and of an address."""
 _WIDEST = 64
@@ -23,6 +24,12 @@ _WIDEST = 64
 _CLEARS_ABOVE = 4
 """Writing this many bytes of a general register, or more, clears the bytes above them."""
 _EVERY = (1 << 8 * WORD) - 1
+
+
+def affine_of(x: GeneralContent) -> AffineNumber | None:
+    """Return the number that is not known and whose 8 bytes `x` is; None if it is no such number."""
+    whole = not isinstance(x, int) and x.first == 0 and len(x) == WORD
+    return x.source if whole and isinstance(x, Content) and isinstance(x.source, AffineNumber) else None
 
 
 class RegisterFile:
@@ -37,6 +44,8 @@ class RegisterFile:
         self.general: dict[str, GeneralContent] = {}
         self.vector: dict[int, Content] = {}
         self.flags = Flags()
+        self.decide: Callable[[str, GeneralNumber, GeneralNumber], bool] | None = None
+        self.products: dict[tuple[AffineNumber, AffineNumber], GeneralNumber] = {}
         self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
         self._full = {part: full for full, parts in table.general.items() for part in parts}
 
@@ -63,21 +72,60 @@ class RegisterFile:
         """Return what a general register holds as bytes."""
         return self.values.number(x, WORD) if isinstance(x, int) else x
 
-    def number(self, x: GeneralContent) -> int:
-        """Return what a general register holds as a number; NotShown if it is data."""
+    def held(self, x: GeneralContent | AffineNumber) -> GeneralContent:
+        """Return a number as what a general register holds."""
+        x = reduced(x) if isinstance(x, AffineNumber) else x
+        return self.values.memory(x, 0, WORD) if isinstance(x, AffineNumber) else x
+
+    def known(self, x: GeneralContent) -> int:
+        """Return what a general register holds as a number that is known; NotShown if it is none."""
         if not isinstance(x, int):
             raise NotShown("a general register that holds data is computed with")
         return x
 
+    def number(self, x: GeneralContent) -> GeneralNumber:
+        """Return what a general register holds as a number; NotShown if it is data."""
+        affine = affine_of(x)
+        return self.known(x) if affine is None else affine
+
+    def product(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
+        """Return the product of two numbers; NotShown if it is no sum of what is known of a call."""
+        x, y = (a, b) if isinstance(b, int) else (b, a)
+        if isinstance(y, int):
+            return x * y
+        product = self.products.get((x.variable, y.variable)) if isinstance(x, AffineNumber) else None
+        if product is None or not isinstance(x, AffineNumber) or x.number or y.number:
+            raise NotShown("it multiplies numbers that depend on sizes")
+        return product
+
+    def flag_values(self, reads: Sequence[str]) -> dict[str, int]:
+        """Return the flags that a condition reads, of numbers that are not known."""
+        flags = self.flags
+        if flags.compared is None or self.decide is None or (flags.zero_only and set(reads) != {"zero"}):
+            raise NotShown("it depends on flags that have no value")
+        a, b = flags.compared
+        out = dict.fromkeys(("zero", "carry", "sign", "overflow"), 0)
+        if "sign" in reads:  # With overflow 0 the sign is the order of the two.
+            if "overflow" not in reads and b != 0:
+                raise NotShown("it depends on flags that have no value")
+            out["sign"] = int(self.decide("below signed", a, b))
+        elif "overflow" in reads:
+            raise NotShown("it depends on flags that have no value")
+        if "carry" in reads:
+            out["carry"] = int(self.decide("below", a, b))
+        if "zero" in reads:
+            out["zero"] = int(self.decide("equal", a, b))
+        return out
+
     def push(self, x: GeneralContent) -> None:
         """Write 8 bytes to the stack."""
-        pointer = self.number(self.general[self.table.stack]) - WORD
+        pointer = self.known(self.general[self.table.stack]) - WORD
         self.set_stack(pointer)
         self.memory.store(pointer, self.content(x))
 
     def pop(self) -> GeneralContent:
         """Take 8 bytes from the stack."""
-        pointer = self.number(self.general[self.table.stack])
+        pointer = self.known(self.general[self.table.stack])
         content = self.memory.load(pointer, WORD)
         self.set_stack(pointer + WORD)
         return content.as_int if content.is_known else content
@@ -85,14 +133,14 @@ class RegisterFile:
     def set_stack(self, x: GeneralContent) -> None:
         """Write the stack pointer: stack too far below it loses its values."""
         self.general[self.table.stack] = x
-        self.memory.keep_stack(self.number(x) - self.table.red_zone)
+        self.memory.keep_stack(self.known(x) - self.table.red_zone)
 
     def clear_vectors(self, kept: int, count: int) -> None:
         """Clear all but the lowest `kept` bytes of the first `count` vector registers."""
         for k in range(count):
             self.vector[k] = self.values.content(self._widened(self.vector[k]).data[:kept])
 
-    def address(self, ins: Any, operand: Any, following: int) -> Callable[[], int]:
+    def address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
         """Return a function that computes the address of an operand in memory."""
         place = operand.mem
         base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
@@ -102,18 +150,24 @@ class RegisterFile:
         if place.segment or any(n and n not in general for n in (base, index)):
             raise NotShown("an address of this kind is not known")
 
-        def number(name: str) -> int:
+        def number(name: str) -> GeneralNumber:
             x = general[name]
             if not isinstance(x, int):
-                raise NotShown("an address depends on data")
+                affine = affine_of(x)
+                if affine is None:
+                    raise NotShown("an address depends on data")
+                return affine
             return x
 
+        def wrapped(x: GeneralNumber) -> GeneralNumber:
+            return x & _EVERY if isinstance(x, int) else reduced(x)
+
         if base and index:
-            return lambda: number(base) + number(index) * scale + fixed & _EVERY
+            return lambda: wrapped(number(base) + number(index) * scale + fixed)
         if base:
-            return lambda: number(base) + fixed & _EVERY
+            return lambda: wrapped(number(base) + fixed)
         if index:
-            return lambda: number(index) * scale + fixed & _EVERY
+            return lambda: wrapped(number(index) * scale + fixed)
         return lambda: fixed & _EVERY
 
     def _offset(self, ins: Any, operand: Any) -> int:
@@ -156,6 +210,11 @@ class RegisterFile:
 
         return read
 
+    def number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralNumber], None]:
+        """Return a function that writes a number to a general operand."""
+        write = self.writer(ins, operand, following)
+        return lambda x: write(x if isinstance(x, int) else self.held(x))
+
     def writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
         """Return a function that writes a general operand."""
         size: int = operand.size
@@ -191,16 +250,20 @@ class RegisterFile:
                 return int(name.removeprefix(start))
         raise NotShown(f"register {name} is not known here")
 
-    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], int]:
+    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], GeneralNumber]:
         """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
         address = self.address(ins, operand, following)
         if ins.mnemonic not in self.table.aligned:
             return address
 
-        def aligned() -> int:
+        def aligned() -> GeneralNumber:
             at = address()
-            if at % size:
-                raise NotShown(f"{at:#x} is not aligned to {size} bytes")
+            if not isinstance(at, int) or at % size:
+                raise NotShown(
+                    f"{at:#x} is not aligned to {size} bytes"
+                    if isinstance(at, int)
+                    else "an address may not be aligned"
+                )
             return at
 
         return aligned

@@ -6,18 +6,19 @@ architecture, by mnemonic and operand sizes; an instruction that is declared now
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bitsynth.errors import ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.objects.arithmetic import as_signed, computed
+from bitsynth.objects.affine import GeneralNumber
+from bitsynth.objects.arithmetic import affine_result, as_signed, computed
 from bitsynth.objects.declared import by_mnemonic, machine_table
 from bitsynth.objects.elf import INSTALL, ObjectFile
 from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
-from bitsynth.objects.operands import WORD, RegisterFile
+from bitsynth.objects.operands import WORD, GeneralContent, RegisterFile
 from bitsynth.objects.values import Contents
 
 Action = Callable[[], int | None]
@@ -51,7 +52,7 @@ class CodeProcessor:
         self._features = {"", *features}
         self._decoder = capstone.Cs(*(getattr(capstone, name) for name in self._table.decoder))
         self._decoder.detail = True
-        self._registers = RegisterFile(self._table, capstone, values, memory)
+        self.registers = RegisterFile(self._table, capstone, values, memory)
         self.decoded: dict[int, tuple[Action, int]] = {}
         self.taken: dict[int, set[bool]] = {}
         self.text: dict[int, str] = {}
@@ -61,7 +62,16 @@ class CodeProcessor:
 
         The arguments that are not in registers are at `stack`.
         """
-        registers, table = self._registers, self._table
+        kept = self.enter(arguments, stack=stack, back=back)
+        try:
+            self._run(address, back)
+        except (NotShown, Inexact) as why:
+            raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
+        self.require_kept(kept)
+
+    def enter(self, arguments: Iterable[GeneralContent], *, stack: int, back: int) -> dict[str, GeneralContent]:
+        """Set registers and stack as a caller does; return what the registers must hold at the end."""
+        registers, table = self.registers, self._table
         registers.reset()
         before = dict(registers.general)
         given = list(arguments)
@@ -73,15 +83,27 @@ class CodeProcessor:
         registers.set_stack(top)
         for number in [*reversed(behind), back]:
             registers.push(number)
-        pointer = registers.number(registers.general[table.stack])
-        try:
-            self._run(address, back)
-        except (NotShown, Inexact) as why:
-            raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
-        if registers.general[table.stack] != pointer + WORD:
+        pointer = registers.known(registers.general[table.stack])
+        return {table.stack: pointer + WORD, **{name: before[name] for name in table.saved}}
+
+    def require_kept(self, kept: Mapping[str, GeneralContent]) -> None:
+        """Raise NotShown if a register that belongs to the caller has changed."""
+        general, stack = self.registers.general, self._table.stack
+        if general[stack] != kept[stack]:
             raise NotShown("the stack pointer is not what it was")
-        if changed := [name for name in table.saved if registers.general[name] is not before[name]]:
+        if changed := [name for name in self._table.saved if general[name] is not kept[name]]:
             raise NotShown(f"register {changed[0]} is not what it was")
+
+    def step(self, address: int) -> int:
+        """Run one instruction; return the address of the next."""
+        self.memory.at = address
+        entry = self.decoded.get(address)
+        if entry is None:
+            entry = self.decoded[address] = self._decode(address)
+        target = entry[0]()
+        if address in self.taken:
+            self.taken[address].add(target is not None)
+        return entry[1] if target is None else target
 
     def _run(self, address: int, back: int) -> None:
         decoded, taken = self.decoded, self.taken
@@ -145,7 +167,7 @@ class CodeProcessor:
         return self._vector_action(ins, following)
 
     def _idle(self, ins: Any, does: str) -> Action:
-        registers, operands = self._registers, ins.operands
+        registers, operands = self.registers, ins.operands
         if does.startswith("clear"):
             kept, count = (int(word) for word in does.split() if word.isdigit())
             return lambda: registers.clear_vectors(kept, count)
@@ -155,7 +177,7 @@ class CodeProcessor:
         return lambda: None
 
     def _jump(self, ins: Any, following: int, does: str) -> Action:
-        registers = self._registers
+        registers = self.registers
         if does == "return":
             if ins.operands:
                 raise NotShown("a return that takes arguments from the stack is not known")
@@ -180,11 +202,13 @@ class CodeProcessor:
         return call
 
     def _conditional(self, ins: Any, following: int, does: str, condition: str) -> Action:
-        registers, operands = self._registers, ins.operands
+        registers, operands = self.registers, ins.operands
         reads, holds = self._table.condition(condition)
 
         def decided() -> bool:
             flags = registers.flags
+            if flags.compared is not None:
+                return bool(holds(*registers.flag_values(reads).values(), 0))
             if any(getattr(flags, name) is None for name in reads):
                 raise NotShown("it depends on flags that have no value")
             return bool(holds(flags.zero, flags.carry, flags.sign, flags.overflow, 0))
@@ -204,7 +228,7 @@ class CodeProcessor:
         return move
 
     def _on_stack(self, ins: Any, following: int, does: str) -> Action:
-        registers, operand = self._registers, ins.operands[0]
+        registers, operand = self.registers, ins.operands[0]
         if operand.size != WORD:
             raise NotShown("a part of a register on the stack")
         if does == "push":
@@ -214,15 +238,16 @@ class CodeProcessor:
         return lambda: write(registers.pop())
 
     def _move(self, ins: Any, following: int, does: str) -> Action:
-        registers, operands = self._registers, ins.operands
+        registers, operands = self.registers, ins.operands
         write = registers.writer(ins, operands[0], following)
         if does == "address":
             address = registers.address(ins, operands[1], following)
-            return lambda: write(address())
+            write_number = registers.number_writer(ins, operands[0], following)
+            return lambda: write_number(address())
         read = registers.reader(ins, operands[1], following)
         if does == "move signed":
             bits = 8 * operands[1].size
-            return lambda: write(as_signed(registers.number(read()), bits))
+            return lambda: write(as_signed(registers.known(read()), bits))
         size = operands[0].size
 
         def move() -> None:
@@ -234,7 +259,7 @@ class CodeProcessor:
         return move
 
     def _arithmetic(self, ins: Any, following: int) -> Action:
-        registers, operands, what = self._registers, ins.operands, self._table.arithmetic[ins.mnemonic]
+        registers, operands, what = self.registers, ins.operands, self._table.arithmetic[ins.mnemonic]
         bits = 8 * operands[0].size
         given = [operand for k, operand in enumerate(operands) if len(operands) < 3 or k]
         # A shift by 1 may be written without the 1.
@@ -242,25 +267,34 @@ class CodeProcessor:
         if len(given) + (what.first is not None) + (second is not None) != 2:
             raise NotShown("no declaration of this instruction with these operands")
         reads = [registers.reader(ins, operand, following) for operand in given]
-        write = registers.writer(ins, operands[0], following) if what.result else None
+        write = registers.number_writer(ins, operands[0], following) if what.result else None
         both = len(operands) == 2 and all(map(registers.is_register, operands)) and operands[0].reg == operands[1].reg
         clears = both and what.does in {"xor", "subtract"} and not what.carry
         every = (1 << bits) - 1
 
         def run() -> None:
-            numbers = [0, 0] if clears else [registers.number(read()) for read in reads]
+            numbers: list[GeneralNumber] = [0, 0] if clears else [registers.number(read()) for read in reads]
             if what.first is not None:
                 numbers.insert(0, what.first)
             if second is not None:
                 numbers.append(second)
-            result = computed(what, numbers[0], numbers[1] & every, bits, registers.flags)
+            a, b = numbers
+            result: GeneralNumber
+            if isinstance(a, int) and isinstance(b, int):
+                result = computed(what, a, b & every, bits, registers.flags)
+                registers.flags.compared = None
+            elif what.does == "multiply":
+                result = registers.product(a, b)
+                registers.flags.clear()
+            else:
+                result = affine_result(what, a, b, bits, registers.flags)
             if write is not None:
                 write(result)
 
         return run
 
     def _vector_action(self, ins: Any, following: int) -> Action:
-        name, operands, registers = ins.mnemonic, list(ins.operands), self._registers
+        name, operands, registers = ins.mnemonic, list(ins.operands), self.registers
         known = by_mnemonic(self.isa).get(name)
         if not known:
             raise NotShown("no declaration of this instruction")
@@ -303,7 +337,7 @@ class CodeProcessor:
 
         Narrow operands may be the low bytes of a register; with `spread` the operand in memory is one lane.
         """
-        registers = self._registers
+        registers = self.registers
         if (form.imm is None) != (imm is None) or (imm is not None and imm not in form.imms):
             return False
         if form.store and not registers.is_memory(to):

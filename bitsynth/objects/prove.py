@@ -2,19 +2,23 @@
 
 The function runs with numbers for sizes and pointers, and with unknown bytes in its buffers. Its tile must be what the
 proved program computes of the same bytes: then the certificate of the kernel says what it is. Sizes are chosen about
-the periods of all loops (`sizes_of`); what is shown is shown for these sizes. Each runs twice, with the object, the
-buffers and the stack in two layouts of memory: an address that is a number in the code is right in one at most.
+the periods of all loops (`sizes_of`). Each runs twice, with the object, the buffers and the stack in two layouts of
+memory: an address that is a number in the code is right in one at most. Then the loop rule (`loops.py`) shows it for
+all sizes; where it does not apply, the object is proved for the sizes that ran.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
-from bitsynth.errors import Refuted, SpecError
+from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
@@ -27,10 +31,17 @@ from bitsynth.objects.reference import ProgramRun, Sizes
 from bitsynth.objects.values import Content, Contents
 from bitsynth.spec.matmul import affine
 
+if TYPE_CHECKING:
+    from bitsynth.objects.loops import LoopProof
+
 MAX_STEPS = 1 << 13
 """The most steps of a call that is run."""
 _ALIGNED = {"back": 1, "a": 8, "w": 8, "g": 4, "h": 4, "c": 4, "rows": 8, "stack": 16}
 """Alignments that the C interface promises of buffers and of each row, and the ABI of the stack, in bytes."""
+_PAGE = 1 << 12
+"""The bytes of which a process loads an object a multiple away from its least address."""
+_STACKS = 1 << 45
+"""Stacks of calls with unknown sizes are above this address."""
 _SHORT = 64
 """For periods below this, sizes are a step less, the period, a step more, and twice the period."""
 _NO_PERIOD = 8
@@ -68,9 +79,11 @@ _LAYOUTS = (
 
 @dataclass
 class ObjectProof:
-    """What was shown of an object, for the sizes in `sizes`.
+    """What was shown of an object, for the sizes in `sizes`, and with `loops` for all.
 
     Attributes:
+        loops: What the loop rule showed; None if it does not apply.
+        not_all: Why it does not apply.
         instructions: How many instructions of the object were run, of those that its functions have.
         not_run: Addresses of instructions of the microkernel that no size reached.
         one_sided: Addresses of branches that always went one way.
@@ -84,6 +97,8 @@ class ObjectProof:
     not_run: list[str] = field(default_factory=list)
     one_sided: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    loops: LoopProof | None = None
+    not_all: str = "the loop rule was not tried"
 
 
 def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
@@ -113,10 +128,13 @@ def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
     yield from (Sizes(2, *rest) for rest in ((1, near + 1), (2, max(1, near - 1)), (3, 2)))
 
 
-def prove_object(path: Path, kernel: MatmulKernel, *, say: Callable[[str], object] = lambda text: None) -> ObjectProof:
+def prove_object(
+    path: Path, kernel: MatmulKernel, *, all_sizes: bool = True, say: Callable[[str], object] = lambda text: None
+) -> ObjectProof:
     """Return what is shown of the kernel's function in the object at `path`; Refuted says where it is not the kernel.
 
-    SpecError if the function does more than the proved program, or if the object has no such function.
+    Without `all_sizes` the loop rule is not tried. SpecError if the function does more than the proved program, or if
+    the object has no such function.
     """
     start, program, name = time.process_time(), kernel.entry.kernel, kernel.name
     if doublings(program, kernel.spec) or (makes_values(program, kernel.spec) and affine(kernel.spec).shift):
@@ -136,8 +154,36 @@ def prove_object(path: Path, kernel: MatmulKernel, *, say: Callable[[str], objec
                 raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
         proof.registers += count
         proof.sizes.append(sizes)
+    if all_sizes:
+        say("all sizes")
+        try:
+            proof.loops = _all_sizes(path, kernel, features, processors)
+        except (NotShown, Inexact, ToolError) as why:
+            proof.not_all = str(why)
     _cover(proof, processors)
     proof.seconds = time.process_time() - start
+    return proof
+
+
+def _all_sizes(path: Path, kernel: MatmulKernel, features: set[str], processors: list[CodeProcessor]) -> LoopProof:
+    """Return what the loop rule shows of the kernel's function; NotShown if it does not apply.
+
+    Its processor is added to `processors`. The object and the stack lie where nobody knows beforehand, so no
+    number in the code is an address there.
+    """
+    from bitsynth.objects.affine_memory import AffineMemory
+    from bitsynth.objects.loops import LoopRule
+
+    program, values = kernel.entry.kernel, Contents()
+    isa = load(program.isa)
+    file = read_object(path, machine_table(isa), _PAGE * secrets.randbelow(END // 4 // _PAGE))
+    memory = AffineMemory(values, kernel=program)
+    processor = CodeProcessor(file, isa, values, memory, features)
+    reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
+    unit = 2 * _ALIGNED["stack"]  # An odd multiple of the alignment, which nothing has by accident.
+    stack, back = (_STACKS + unit * secrets.randbelow(END) + unit // 2 for _ in range(2))
+    proof = LoopRule(processor, memory, reference, file.function(kernel.name), stack, back).prove()
+    processors.append(processor)
     return proof
 
 

@@ -5,7 +5,7 @@ The program's loops run as `kernel/program.py` says, on bytes of the buffers in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -16,6 +16,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, period
+from bitsynth.objects.affine import GeneralNumber, array_part
 from bitsynth.objects.values import Content, Contents
 
 RegisterContents = dict[Value, Content]
@@ -39,6 +40,27 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class StepPlace:
+    """Where the inputs of a step over K are: numbers of a call, known or not.
+
+    Attributes:
+        steps: Steps of a segment.
+        all_steps: Steps of a tile.
+        before_tile: Steps of all tiles before this one.
+        step: The step within its tile.
+        here: The step within its segment.
+        row: The name in memory of a row's codes in the segment of this step, by the number of the row.
+    """
+
+    steps: GeneralNumber
+    all_steps: GeneralNumber
+    before_tile: GeneralNumber
+    step: GeneralNumber
+    here: GeneralNumber
+    row: Callable[[int], Hashable]
+
+
+@dataclass(frozen=True)
 class ProgramRun:
     """A kernel's program on the values of a call's buffers; `row_terms` says whether tiles start from `h` too."""
 
@@ -57,14 +79,7 @@ class ProgramRun:
 
     def tile(self, sizes: Sizes, tile: int) -> dict[tuple[int, int], Content]:
         """Return the registers of a tile by row and first column."""
-        lanes, memory = self.isa.tile.lanes, self.kernel.memory
-        out: dict[tuple[int, int], Content] = {}
-        for row, register in product(range(self.kernel.rows), range(self._registers)):
-            first = tile * self.kernel.columns + register * lanes
-            start = self._load(memory.load_tile, "g", 4 * first)
-            if self.row_terms:
-                start = self._run(memory.add_tile, [start, self._load(memory.broadcast_tile, "h", 4 * row)])
-            out[row, register * lanes] = start
+        out = self.start(tile * self.kernel.columns)
         for chain in self.kernel.chains:
             done = 0
             while done < sizes.all_steps:
@@ -72,6 +87,17 @@ class ProgramRun:
                 for group in range(self.kernel.groups):
                     self._block(chain, sizes, tile, group, range(done, done + block), out)
                 done += block
+        return out
+
+    def start(self, column: GeneralNumber) -> dict[tuple[int, int], Content]:
+        """Return the registers from which the tile whose first column is `column` starts."""
+        lanes, memory = self.isa.tile.lanes, self.kernel.memory
+        out: dict[tuple[int, int], Content] = {}
+        for row, register in product(range(self.kernel.rows), range(self._registers)):
+            start = self._load(memory.load_tile, "g", 4 * (column + register * lanes))
+            if self.row_terms:
+                start = self._run(memory.add_tile, [start, self._load(memory.broadcast_tile, "h", 4 * row)])
+            out[row, register * lanes] = start
         return out
 
     def _block(
@@ -84,11 +110,10 @@ class ProgramRun:
         out: dict[tuple[int, int], Content],
     ) -> None:
         """Run a block of steps for a group of rows, and flush it to the tile."""
-        lanes, carried = self.isa.tile.lanes, None
+        carried = None
         for number, each in enumerate(chain):
             loop = self.kernel.of_group(each, group)
-            inputs = _Inputs(self, loop, sizes, tile, group)
-            accs = self._nest(loop, len(loop.loops) - 1, steps, inputs, carried)
+            accs = self._nest(loop, len(loop.loops) - 1, steps, sizes, tile, group, carried)
             registers = {**self._constants, **accs}
             if loop.carries:
                 self._steps(loop.flush, registers)
@@ -99,34 +124,60 @@ class ProgramRun:
                         new.name: carried[old.name] for new, old in zip(following, loop.carried.accs, strict=True)
                     }
                 continue
-            names = [(row, r * lanes) for row in self.kernel.rows_of(group) for r in range(self._registers)]
-            registers |= {Value.of(Role.TILE, k): out[name] for k, name in enumerate(names)}
-            self._steps(loop.flush, registers)
-            out |= {name: registers[value] for name, value in zip(names, loop.tile, strict=True)}
+            out |= self.flushed(loop, group, accs, out)
+
+    def flushed(
+        self, loop: Pass, group: int, accs: RegisterContents, tile: dict[tuple[int, int], Content]
+    ) -> dict[tuple[int, int], Content]:
+        """Return the registers of a tile that a group of rows has after a flush."""
+        lanes, registers = self.isa.tile.lanes, {**self._constants, **accs}
+        names = [(row, r * lanes) for row in self.kernel.rows_of(group) for r in range(self._registers)]
+        registers |= {Value.of(Role.TILE, k): tile[name] for k, name in enumerate(names)}
+        self._steps(loop.flush, registers)
+        return {name: registers[value] for name, value in zip(names, loop.tile, strict=True)}
+
+    def zeros(self, loop: Loop) -> RegisterContents:
+        """Return accumulators of a loop that are zero."""
+        return {acc.name: self.values.number(0, _size(acc)) for acc in loop.accs}
+
+    def after_step(self, loop: Pass, group: int, place: StepPlace, accs: RegisterContents | None) -> RegisterContents:
+        """Return the accumulators after a step over K; None before it are those of a run that begins."""
+        here = loop.step
+        program = here.first if accs is None and here.first else here.steps
+        registers = {**self._constants, **(accs or self.zeros(here)), **_Inputs(self, loop, group).registers(place)}
+        self._steps(program, registers)
+        return _after(here if program is here.steps else here.first_run, registers)
+
+    def widened(self, here: Loop, accs: RegisterContents | None, inside: RegisterContents) -> RegisterContents:
+        """Return the accumulators of a loop after those of the loop `inside` were added."""
+        registers = {**self._constants, **(accs or self.zeros(here)), **inside}
+        self._steps(here.steps, registers)
+        return _after(here, registers)
 
     def _nest(
-        self, loop: Pass, level: int, steps: range, inputs: _Inputs, start: RegisterContents | None
+        self, loop: Pass, level: int, steps: range, sizes: Sizes, tile: int, group: int, start: RegisterContents | None
     ) -> RegisterContents:
         """Return the accumulators of loop `level` after `steps`."""
         here = loop.loops[level]
-        accs = start or {acc.name: self.values.number(0, _size(acc)) for acc in here.accs}
-        constants = self._constants
+        accs = start
         if level == 0:
-            for k, step in enumerate(steps):
-                program = here.first if k == 0 and here.first and start is None else here.steps
-                registers = {**constants, **accs, **inputs.registers(step)}
-                self._steps(program, registers)
-                accs = _after(here if program is here.steps else here.first_run, registers)
-            return accs
+            for step in steps:
+                accs = self.after_step(loop, group, self._place(sizes, tile, step), accs)
+            return accs or self.zeros(here)
         size = loop.loops[level - 1].trip_count
         for inner in loop.loops[: level - 1]:
             size *= inner.trip_count
         for first in range(0, len(steps), size):
-            inside = self._nest(loop, level - 1, steps[first : first + size], inputs, None)
-            registers = {**constants, **accs, **inside}
-            self._steps(here.steps, registers)
-            accs = _after(here, registers)
-        return accs
+            inside = self._nest(loop, level - 1, steps[first : first + size], sizes, tile, group, None)
+            accs = self.widened(here, accs, inside)
+        return accs or self.zeros(here)
+
+    def _place(self, sizes: Sizes, tile: int, step: int) -> StepPlace:
+        segment, here = divmod(step, sizes.steps)
+        rows = self.kernel.rows
+        return StepPlace(
+            sizes.steps, sizes.all_steps, tile * sizes.all_steps, step, here, lambda k: ("row", segment * rows + k)
+        )
 
     @cached_property
     def _constants(self) -> RegisterContents:
@@ -144,19 +195,17 @@ class ProgramRun:
     def _run(self, op: str, args: Sequence[Content], imm: int = 0) -> Content:
         return self.values.apply(self.isa[op], args, imm)
 
-    def _load(self, op: str, array: object, first: int) -> Content:
+    def _load(self, op: str, array: Hashable, first: GeneralNumber) -> Content:
         size = self.isa[op].operands[0].type.total_bits // 8
-        return self._run(op, [self.values.memory(array, first, size)])
+        return self._run(op, [self.values.memory(*array_part(array, first), size)])
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs of a pass for a group of rows of a tile."""
+    """The inputs of a pass for a group of rows."""
 
     reference: ProgramRun
     loop: Pass
-    sizes: Sizes
-    tile: int
     group: int
 
     @cached_property
@@ -167,28 +216,28 @@ class _Inputs:
     def _column_start(self) -> int:
         return _start(self.reference.kernel, [p.columns for p in self.reference.kernel.every_pass], self.loop.columns)
 
-    def registers(self, step: int) -> RegisterContents:
+    def registers(self, place: StepPlace) -> RegisterContents:
         """Return the inputs of a step over K, in the layout of the C interface."""
         reference, kernel = self.reference, self.reference.kernel
         isa, memory = reference.isa, kernel.memory
         outer = kernel.bit_axis == "outer"
-        segment, here = divmod(step, self.sizes.steps)
-        row = ("row", segment * kernel.rows + self.group * kernel.together)
+        row = place.row(self.group * kernel.together)
         out: RegisterContents = {}
         for i in range(len(self.loop.rows)):
             before = self._row_start + _bytes(kernel, self.loop.rows[:i])
-            first = self.sizes.steps * before + here * kernel.slot_bytes if outer else here * kernel.row_bytes + before
+            inner = place.here * kernel.row_bytes + before
+            first = place.steps * before + place.here * kernel.slot_bytes if outer else inner
             out[Value.of(Role.ROW, i)] = reference._load(memory.broadcast, row, first)
         registers, size = kernel.column_registers(isa.table.vector_bits), isa.word.lanes
-        all_steps = self.sizes.all_steps
-        first = (
-            self.tile * all_steps * kernel.columns * kernel.column_bytes
-            + all_steps * kernel.columns * self._column_start
+        all_steps = place.all_steps
+        first = place.before_tile * (kernel.columns * kernel.column_bytes) + all_steps * (
+            kernel.columns * self._column_start
         )
         each = kernel.columns * (kernel.slot_bytes if outer else _bytes(kernel, self.loop.columns))
         for i, g in product(range(len(self.loop.columns)), range(registers)):
-            at = i * registers * size * (all_steps if outer else 1) + g * size
-            out[Value.of(Role.COLUMN, i, register=g)] = reference._load(memory.load, "w", first + step * each + at)
+            at = (all_steps if outer else 1) * (i * registers * size) + g * size
+            of_column = first + place.step * each + at
+            out[Value.of(Role.COLUMN, i, register=g)] = reference._load(memory.load, "w", of_column)
         return out
 
 

@@ -52,12 +52,12 @@ def library(name, family):
         pytest.skip(f"{family} is not installed")
 
 
-def prove(path, name):
+def prove(path, name, *, all_sizes=False):
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     from bitsynth.objects.prove import prove_object
 
-    return prove_object(path, kernel_of(name))
+    return prove_object(path, kernel_of(name), all_sizes=all_sizes)
 
 
 def assembled(folder, text, *flags):
@@ -153,16 +153,147 @@ def test_a_compiled_kernel_is_proved(family):
     assert proof.instructions > 100
 
 
-def test_the_command_says_for_which_sizes(capsys):
+def test_the_command_says_for_which_sizes(capsys, monkeypatch):
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
+    from bitsynth.objects import prove as module
+
+    def no_rule(*_):
+        raise NotShown("the loop at 0x10 is of no kind that is known")
+
+    monkeypatch.setattr(module, "_all_sizes", no_rule)
     path = str(library(BYTES, "gcc"))
     main(["verify", BYTES, "--object", path, "--json"])
     facts = json.loads(capsys.readouterr().out)
     assert {"tiles": 1, "segments": 2, "steps": 1} in facts["sizes"]
     assert facts["instructions"] > 100
+    assert not facts["all_sizes"]
     main(["verify", BYTES, "--object", path])
-    assert "other sizes are not proved" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "other sizes are not proved" in out
+    assert "the loop at 0x10 is of no kind that is known" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gcc", "clang"])
+def test_a_kernel_is_proved_for_all_sizes(family, capsys):
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    main(["verify", BYTES, "--object", str(library(BYTES, family))])
+    out = capsys.readouterr().out
+    assert "for every K, and for all numbers of segments and tiles" in out
+    assert "other sizes" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [LOOKUP, *WIDE[:2]])
+def test_kernels_with_nested_loops_and_wide_vectors_are_proved_for_all_sizes(name):
+    proof = prove(library(name, "gcc"), name, all_sizes=True)
+    assert proof.loops is not None, proof.not_all
+    assert len(proof.loops.heads) > 2
+    assert proof.loops.paths > 30
+
+
+LATE = {
+    "a counter of 16 bits": ("steps_left > 0;)", "(uint16_t)steps_left > 0;)"),
+    "an advance that changes": (
+        "offset += ROW_BYTES;", "offset += offset < 1000000 ? ROW_BYTES : ROW_BYTES + 4;"),
+    "an offset of 32 bits": (
+        "size_t steps_here = steps, offset = 0;", "size_t steps_here = steps; uint32_t offset = 0;"),
+    "a return for a large K": (
+        "all_steps = segments * steps;", "all_steps = segments * steps; if (all_steps > 100000) return;"),
+    "a tile left out": ("tiles > 0; --tiles)", "tiles > 0; tiles -= tiles == 1000 ? 2 : 1)"),
+    "columns of 32 bits": ("c += COLUMNS;", "c += COLUMNS; ldc = (uint32_t)ldc;"),
+    "a segment left out": (
+        "const size_t block", "if (segment - a == 60000) segment += ROWS; const size_t block"),
+    "the second block's start": ("start = c;", "start = g;"),
+    "the second block's rows": ("start_ld = ldc;", "start_ld = 0;"),
+    "a longer block": ("16777216 ? steps_left : 16777216", "16777216 ? steps_left : 16777217"),
+    "a late column": ("g += COLUMNS;", "g += tiles == 77777 ? 0 : COLUMNS;"),
+    "a step left out": (
+        "count -= run;", "count -= run; if (run == 20000) --run;"),
+    "a counter in memory": (
+        "for (; tiles > 0; --tiles) {",
+        "volatile size_t n = 0; for (; tiles > 0; --tiles) { n = n + 1; if (n == 5000) w += 64;"),
+}  # fmt: skip
+"""Changes of the kernel's C that are wrong for sizes that are not run alone: what is replaced, and by what."""
+
+
+def compiled(folder, name, old, new):
+    """The object that gcc makes of a kernel's C in which a part is replaced."""
+    if features.arch() != "x86_64" or not shutil.which("gcc"):
+        pytest.skip("needs gcc for x86_64")
+    for file, text in kernel_of(name).files.items():
+        assert file != f"{name}.c" or old in text
+        (folder / file).write_text(text.replace(old, new) if file == f"{name}.c" else text)
+    flags = ["-std=c11", "-O2", "-mavx2", "-fPIC", "-w", "-c"]
+    subprocess.run(["gcc", *flags, f"{name}.c", "-o", "kernel.o"], cwd=folder, check=True)
+    return folder / "kernel.o"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", LATE)
+def test_what_is_wrong_for_other_sizes_alone_is_not_proved_for_all(change, tmp_path):
+    """The sizes that are run do not show it, and the loop rule does not hold."""
+    pytest.importorskip("capstone")
+    proof = prove(compiled(tmp_path, BYTES, *LATE[change]), BYTES, all_sizes=True)
+    assert proof.loops is None
+    assert re.search(rf"{BYTES} at 0x\w+: ", proof.not_all)
+
+
+@pytest.mark.slow
+def test_a_flush_that_is_missed_late_is_not_proved_for_all_sizes(tmp_path):
+    pytest.importorskip("capstone")
+    late = "if (all_steps - steps_left == 40 * 5460) steps_left -= steps_left < 5460 ? 0 : 5460;"
+    proof = prove(
+        compiled(tmp_path, LOOKUP, "steps_left -= block;", f"steps_left -= block; {late}"), LOOKUP, all_sizes=True
+    )
+    assert proof.loops is None
+
+
+@pytest.mark.slow
+def test_other_code_that_is_right_for_all_sizes_is_proved(tmp_path):
+    """Runs of steps may end earlier: the next run has the rest."""
+    pytest.importorskip("capstone")
+    shorter = "if (run > 20000) run -= 1; count -= run;"
+    proof = prove(compiled(tmp_path, BYTES, "count -= run;", shorter), BYTES, all_sizes=True)
+    assert proof.loops is not None, proof.not_all
+
+
+def test_equalities_are_the_smallest_that_hold():
+    from bitsynth.objects.affine import AffineNumber, number
+    from bitsynth.objects.hull import AffineHull
+
+    hull = AffineHull(["steps", "half", "pointer"], lambda name: ("steps half pointer".index(str(name)),))
+    w, n = AffineNumber.unknown("w"), AffineNumber.unknown("n")
+    assert hull.join({"steps": number(0), "half": number(0), "pointer": number(5)})
+    assert hull.join({"steps": number(2), "half": number(1), "pointer": number(133)})
+    assert not hull.join({"steps": 2 * n, "half": n, "pointer": 128 * n + 5})
+    sums, zeros = hull.sums()
+    assert sums["pointer"] == 64 * AffineNumber.unknown("steps") + 5
+    assert zeros == [AffineNumber(0, {"steps": 1, "half": -2})]  # A half of a number is no sum of it.
+    assert hull.join({"steps": number(2), "half": number(1), "pointer": w})
+    hull.forget("pointer")
+    assert set(hull.sums()[0]) == {"steps", "half"}
+
+
+def test_numbers_of_registers_are_compared_within_64_bits():
+    pytest.importorskip("z3")
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.facts import LinearFacts
+
+    facts, n = LinearFacts(), AffineNumber.unknown("n")
+    facts.assume(facts.term(n) >= 0, facts.term(n) < 1 << 32)
+    assert facts.implies(facts.comparison("below", n, 1 << 32))
+    assert facts.implies(facts.comparison("below", n, -1))  # As a register has it, -1 is the greatest number.
+    assert not facts.implies(facts.comparison("equal", n, 5))
+    with pytest.raises(NotShown, match="may leave 64 bits"):
+        facts.comparison("below", n - 1, 5)
+    with pytest.raises(NotShown, match="may leave 64 bits"):
+        facts.comparison("equal", n * (1 << 40), 0)
+    small = facts.smaller(n, 7)
+    assert facts.at_most(small, 7)
+    assert not facts.equal(small, 7)
 
 
 @pytest.mark.slow

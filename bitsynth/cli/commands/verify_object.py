@@ -55,6 +55,13 @@ def _lines(proof: ObjectProof) -> list[ReportLine]:
     ]
     lines += [ReportLine("not run", (text,), free=True) for text in proof.not_run[:_LISTED]]
     lines += [ReportLine("one way", (text,), free=True) for text in proof.one_sided[:_LISTED]]
+    if proof.loops is not None:
+        paths = f"{output.count(proof.loops.paths, 'path')} between them"
+        lines.append(
+            ReportLine("loops", (output.count(len(proof.loops.heads), "loop"), paths, "all those of the program"))
+        )
+        return [*lines, ReportLine("proved", ("for every K, and for all numbers of segments and tiles",), free=True)]
+    lines.append(ReportLine("loops", (proof.not_all,), free=True))
     verdict = f"for these {len(proof.sizes)} sizes, up to {max(numbers):,} steps over K; other sizes are not proved"
     return [*lines, ReportLine("proved", (verdict,), free=True)]
 
@@ -68,5 +75,9 @@ def _facts(proof: ObjectProof) -> dict[str, object]:
         "instructions": proof.instructions,
         "not_run": proof.not_run,
         "one_way": proof.one_sided,
+        "all_sizes": proof.loops is not None,
+        "not_all_sizes": None if proof.loops else proof.not_all,
+        "loops": len(proof.loops.heads) if proof.loops else None,
+        "paths": proof.loops.paths if proof.loops else None,
         "seconds": round(proof.seconds, 2),
     }

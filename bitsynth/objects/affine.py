@@ -1,0 +1,121 @@
+"""Numbers of general registers that are not known: sums of unknowns times integers.
+
+    steps left of 3 segments, with 2 done     AffineNumber: all_steps - done - 2
+
+Arithmetic is that of registers, modulo 2**64. Equal numbers are equal values; they are hashed by their addends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+WORD_BITS = 64
+_EVERY = (1 << WORD_BITS) - 1
+
+
+def signed(x: int) -> int:
+    """Return the number between -2**63 and 2**63 - 1 that is equal modulo 2**64."""
+    x &= _EVERY
+    return x - (1 << WORD_BITS) if x >> WORD_BITS - 1 else x
+
+
+class AffineNumber:
+    """A number plus unknowns times integers; `terms` has unknowns and integers in a fixed order."""
+
+    __slots__ = ("_hash", "number", "terms")
+
+    def __init__(self, number: int, terms: Mapping[Hashable, int]) -> None:
+        self.number = signed(number)
+        kept = [(key, signed(times)) for key, times in terms.items() if signed(times)]
+        self.terms = tuple(sorted(kept, key=lambda x: repr(x[0])))
+        self._hash = hash((self.number, self.terms))
+
+    @staticmethod
+    def unknown(name: Hashable) -> AffineNumber:
+        """Return the unknown called `name`."""
+        return AffineNumber(0, {name: 1})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AffineNumber) and self.number == other.number and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        parts = [f"{times} {_named(key)}" if times != 1 else _named(key) for key, times in self.terms]
+        return " + ".join([*parts, *([str(self.number)] if self.number or not parts else [])])
+
+    def __add__(self, other: AffineNumber | int) -> AffineNumber:
+        if isinstance(other, int):
+            return AffineNumber(self.number + other, dict(self.terms))
+        terms = dict(self.terms)
+        for key, times in other.terms:
+            terms[key] = terms.get(key, 0) + times
+        return AffineNumber(self.number + other.number, terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> AffineNumber:
+        return self * -1
+
+    def __sub__(self, other: AffineNumber | int) -> AffineNumber:
+        return self + -other
+
+    def __rsub__(self, other: int) -> AffineNumber:
+        return -self + other
+
+    def __mul__(self, times: int) -> AffineNumber:
+        return AffineNumber(self.number * times, {key: x * times for key, x in self.terms})
+
+    __rmul__ = __mul__
+
+    @property
+    def variable(self) -> AffineNumber:
+        """The number without its known part."""
+        return AffineNumber(0, dict(self.terms))
+
+    @property
+    def unknowns(self) -> set[Hashable]:
+        """The unknowns of the number, with those in the names of others."""
+        return set(_inner(key for key, _ in self.terms))
+
+    def replaced(self, values: Mapping[Hashable, AffineNumber]) -> AffineNumber:
+        """Return the number with other numbers for unknowns."""
+        total = AffineNumber(self.number, {})
+        for key, times in self.terms:
+            total = total + (values[key] if key in values else AffineNumber.unknown(key)) * times
+        return total
+
+
+GeneralNumber = int | AffineNumber
+"""A number that is known, or one that is not."""
+
+
+def number(x: AffineNumber | int) -> AffineNumber:
+    """Return a number as a sum."""
+    return x if isinstance(x, AffineNumber) else AffineNumber(x, {})
+
+
+def reduced(x: AffineNumber | int) -> AffineNumber | int:
+    """Return the integer, modulo 2**64, that a sum without unknowns is; else the sum."""
+    return x.number & _EVERY if isinstance(x, AffineNumber) and not x.terms else x
+
+
+def array_part(array: Hashable, first: AffineNumber | int) -> tuple[Hashable, int]:
+    """Return the name of a part of an array and the number of a byte in it, for byte `first` of the array."""
+    if isinstance(first, int) or not first.terms:
+        return array, first if isinstance(first, int) else first.number
+    return (array, first.variable), first.number
+
+
+def _inner(keys: Iterable[Hashable]) -> Iterable[Hashable]:
+    for key in keys:
+        yield key
+        if isinstance(key, tuple):
+            for part in key:
+                if isinstance(part, AffineNumber):
+                    yield from _inner(k for k, _ in part.terms)
+
+
+def _named(key: Hashable) -> str:
+    return key if isinstance(key, str) else f"<{key}>"

@@ -1,0 +1,571 @@
+"""The loop rule: machine code that is right for all sizes, shown by induction over the transitions of the program.
+
+Sizes and addresses of buffers are unknown. Where the code comes back to an instruction, a loop's head, its state is
+related to a state of the proved program: each general register and word of the stack is a sum of the program's position
+times integers, and each of the program's accumulators is in a vector register or on the stack.
+
+    head of the loop over steps:   r10 = 4 here,  r11 = w + 64 (before_tile + step),  rbx = steps left of this run
+                                   ymm14 = accumulator 0 of row 0, ...
+
+The relations are found as the smallest that hold (`hull.py`), and then checked: every path from a head, on whatever
+numbers the relations allow, must end at a head, in a state that is related to what the program has after some of its
+transitions, or return when the program is done. So by induction every call computes what the program does.
+
+Any state of the program that fits may be chosen at the end of a path: whichever it is, all relations are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from bitsynth.objects.affine import AffineNumber, GeneralNumber, number
+from bitsynth.objects.affine_memory import AffineMemory
+from bitsynth.objects.facts import LinearFacts
+from bitsynth.objects.hull import AffineHull
+from bitsynth.objects.memory import NotShown
+from bitsynth.objects.operands import WORD, GeneralContent, affine_of
+from bitsynth.objects.processor import CodeProcessor
+from bitsynth.objects.program_state import CASES, PARAMETERS, ProgramMachine, ProgramState
+from bitsynth.objects.reference import ProgramRun
+from bitsynth.objects.values import Byte, Content, Operation
+from bitsynth.solver.z3 import z3
+
+_MAX_PATH = 20_000
+"""The most instructions between two loop heads."""
+_MAX_TRANSITIONS = 64
+"""The most transitions of the program between two loop heads."""
+_MAX_HEADS, _MAX_ROUNDS, _MAX_PATHS = 40, 400, 400
+"""The most loop heads, visits of all heads, and paths from one head."""
+_MOST_WORDS = 2
+"""The most numbers of general registers that a vector register holds."""
+HeadKey = tuple[int, tuple[object, ...]]
+"""A loop head: its address, and what the program's state there is but for its numbers."""
+OrderBound = tuple[tuple[Hashable, ...], Hashable, int]
+"""Numbers, another number, and by how much that is at least greater than their sum."""
+ValuePlace = tuple[str, Hashable]
+"""A place that holds a value: ("general", register), ("stack", address), ("vector", number) or ("byte", address)."""
+
+
+class _NewHead(Exception):
+    """The code comes back to an address that is no loop head yet."""
+
+    def __init__(self, address: int) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+@dataclass
+class LoopHead:
+    """What is known of the states at a loop head.
+
+    Attributes:
+        numbers: The sums that general registers and words of the stack are.
+        data: Contents, and bytes of the stack, that are the same whenever the head is reached.
+        accs: The places of each accumulator, by group of rows, loop and name.
+        bounds: Orders of two numbers that hold.
+        stack: The stack pointer.
+    """
+
+    numbers: AffineHull
+    data: dict[ValuePlace, Hashable]
+    accs: dict[tuple[int, int, Hashable], set[ValuePlace]]
+    bounds: set[OrderBound]
+    stack: int
+
+
+@dataclass
+class _Arrival:
+    """The state at the end of a path that reached a loop head."""
+
+    key: HeadKey
+    numbers: dict[Hashable, AffineNumber]
+    data: dict[ValuePlace, Hashable]
+    accs: dict[tuple[int, int, Hashable], set[ValuePlace]]
+    stack: int
+    facts: LinearFacts
+    transitions: int = 0
+
+
+@dataclass
+class LoopProof:
+    """What was shown: the heads of all loops, by address, and the number of paths between them."""
+
+    heads: list[int] = field(default_factory=list)
+    paths: int = 0
+
+
+@dataclass
+class LoopRule:
+    """The rule for one function of an object; `stack` and `back` are the addresses that a call has."""
+
+    processor: CodeProcessor
+    memory: AffineMemory
+    run: ProgramRun
+    address: int
+    stack: int
+    back: int
+    cuts: set[int] = field(default_factory=set)
+    heads: dict[HeadKey, LoopHead] = field(default_factory=dict)
+    _fixed: dict[Hashable, bool] = field(default_factory=dict)
+
+    def is_fixed(self, content: Content) -> bool:
+        """Return whether a content is the same throughout a call: a number, or of bytes that no position decides."""
+        return content.is_known or all(self.is_fixed_source(x[0]) for x in content.data if isinstance(x, tuple))
+
+    def is_fixed_source(self, source: Hashable) -> bool:
+        """Return whether what an operation or an array in memory is does not depend on the position."""
+        if source not in self._fixed:
+            if isinstance(source, Operation):
+                fixed = all(map(self.is_fixed, source.args))
+            elif isinstance(source, tuple) and len(source) == 2:
+                name, where = source[0], source[1]
+                of_parameters = isinstance(where, AffineNumber) and {key for key, _ in where.terms} <= {*PARAMETERS}
+                fixed = name == "register" or (isinstance(name, str) and of_parameters)
+            else:
+                fixed = isinstance(source, str)
+            self._fixed[source] = fixed
+        return self._fixed[source]
+
+    def where(self, address: int) -> str:
+        """Return the function, the address in the file, and the mnemonic of an instruction."""
+        file, text = self.processor.file, self.processor.text.get(address, "no instruction")
+        function = file.function_at(address)
+        return f"{function[0] if function else ''} at {address - file.base:#x}: {text.split()[0]}"
+
+    def prove(self) -> LoopProof:
+        """Return what was shown; NotShown says where the rule does not apply."""
+        self._program = ProgramMachine(self.run)
+        while len(self.cuts) <= _MAX_HEADS:
+            try:
+                return self._fixed_point()
+            except _NewHead as new:
+                self.cuts.add(new.address)
+        raise NotShown(f"it has more than {_MAX_HEADS} loops")
+
+    def _fixed_point(self) -> LoopProof:
+        self.heads.clear()
+        left: list[HeadKey | str] = list(reversed(CASES))
+        for _ in range(_MAX_ROUNDS):
+            if not left:
+                break
+            for arrival in self._arrivals(left.pop(), check=False):
+                if self._join(arrival) and arrival.key not in left:
+                    left.append(arrival.key)
+        else:
+            raise NotShown("no relations were found that hold at all loop heads")
+        return self._checked()
+
+    def _checked(self) -> LoopProof:
+        """Check each path from each head with the relations as they are: none may change."""
+        proof = LoopProof([address - self.processor.file.base for address in sorted(self.cuts)])
+        idle: dict[HeadKey, set[HeadKey]] = {}
+        starts: list[HeadKey | str] = [*CASES, *self.heads]
+        for start in starts:
+            for arrival in self._arrivals(start, check=True, count=proof):
+                if self._join(arrival):
+                    raise NotShown("no relations were found that hold at all loop heads")
+                if not arrival.transitions and not isinstance(start, str):
+                    idle.setdefault(start, set()).add(arrival.key)
+        for head in idle:
+            seen, left = set[HeadKey](), [head]
+            while left:
+                for key in idle.get(left.pop(), ()):
+                    if key == head:
+                        raise NotShown(f"{self.where(head[0])}: a loop may run without a step")
+                    if key not in seen:
+                        seen.add(key)
+                        left.append(key)
+        return proof
+
+    def _arrivals(self, start: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
+        """Yield the states at the ends of all paths from a head, or from the entry of the function in a case."""
+        prefixes: list[list[bool]] = [[]]
+        for _ in range(_MAX_PATHS):
+            if not prefixes:
+                return
+            path = _Path(self, start, prefixes.pop())
+            try:
+                arrival = path.follow(check=check)
+            except NotShown as why:
+                raise NotShown(f"{self.where(path.memory.at)}: {why}") from None
+            prefixes += path.others
+            if count is not None:
+                count.paths += 1
+            if arrival is not None:
+                yield arrival
+        raise NotShown("there are too many paths between its loops")
+
+    def _join(self, new: _Arrival) -> bool:
+        """Widen what is known of a head so that it holds for a state that reached it; return whether it changed."""
+        head = self.heads.get(new.key)
+        if head is None:
+            self.heads[new.key] = head = self._new_head(new)
+            return True
+        if head.stack != new.stack:
+            raise NotShown("the stack pointer differs between two ways to a loop head")
+        changed = False
+        for name in [x for x in head.numbers.names if x not in new.numbers]:
+            head.numbers.forget(name)
+            head.bounds = {bound for bound in head.bounds if name not in (*bound[0], bound[1])}
+            changed = True
+        changed |= head.numbers.join(new.numbers)
+        for place in [x for x, content in head.data.items() if new.data.get(x) != content]:
+            del head.data[place]
+            changed = True
+        for acc, places in head.accs.items():
+            if not places <= new.accs[acc]:
+                places.intersection_update(new.accs[acc])
+                changed = True
+                if not places:
+                    raise NotShown(
+                        f"{self.where(new.key[0])}: accumulator {acc[2]} of row {acc[0]} is not in one place"
+                    )
+        for bound in list(head.bounds):
+            if not self._holds(bound, new):
+                head.bounds.remove(bound)
+                changed = True
+        return changed
+
+    def _holds(self, bound: OrderBound, new: _Arrival) -> bool:
+        return new.facts.at_most(_sum(bound, new.numbers), new.numbers[bound[1]])
+
+    def _new_head(self, new: _Arrival) -> LoopHead:
+        names = list(new.numbers)
+        order = {name: k for k, name in enumerate(names)}
+        head = LoopHead(
+            AffineHull(names, lambda name: (order[name],)), dict(new.data), dict(new.accs), set(), new.stack
+        )
+        head.numbers.join(new.numbers)
+        levels = [name for name in names if isinstance(name, str) and name.startswith("end ")]
+        bounds: list[OrderBound] = [(("step",), end, 1) for end in levels]
+        bounds += [(("step",), "all_steps", 1), (("here",), "steps", 1), (("tile",), "tiles", 1)]
+        counts = [x for x in names if isinstance(x, tuple) and not any(map(_is_address, new.numbers[x].unknowns))]
+        counts = [x for x in counts if "ldc" not in new.numbers[x].unknowns]
+        bounds += [((), x, n) for x in counts for n in (0, 1)]
+        bounds += [((of, x), end, 0) for x in counts for of, end in (("here", "steps"), ("step", "end 0"))]
+        head.bounds = {b for b in bounds if {*b[0], b[1]} <= {*names} and self._holds(b, new)}
+        return head
+
+
+class _Path:
+    """One path through the code, from a head to the next."""
+
+    def __init__(self, rule: LoopRule, start: HeadKey | str, choices: list[bool]) -> None:
+        self._rule, self._start, self._choices, self._asked, self._taken = rule, start, choices, 0, 0
+        self.others: list[list[bool]] = []
+        processor, program = rule.processor, rule._program
+        self._processor, self._program, self._facts = processor, program, LinearFacts()
+        self._values = processor.values
+        self.memory = rule.memory
+        self.memory.begin(self._facts)
+        self._case = start if isinstance(start, str) else str(start[1][0])
+        program.assume_sizes(self._case, self._facts)
+
+    def follow(self, *, check: bool) -> _Arrival | None:
+        """Run to the next head and return the state there; None if the function returned and the program is done."""
+        rule, processor = self._rule, self._processor
+        registers = processor.registers
+        registers.decide, registers.products = self._decide, self._program.products(self._case)
+        try:
+            kept = self._enter()
+            address, state = self._begin(kept)
+            self._first = state
+            self.memory.tile, self.memory.has_tile = state.position["tile"], state.flushed
+            visited: dict[int, int] = {}
+            for _ in range(_MAX_PATH):
+                if visited.get(address, self._asked) != self._asked and address not in rule.cuts:
+                    raise _NewHead(address)
+                visited[address] = self._asked
+                address = processor.step(address)
+                if address == rule.back or address in rule.cuts:
+                    break
+            else:
+                raise NotShown(f"{_MAX_PATH:,} instructions reach no loop head")
+        finally:
+            registers.decide = None
+        if check:
+            self.memory.check_accesses()
+        returned = address == rule.back
+        if returned:
+            processor.require_kept(kept)
+        states = self._states(state)
+        for transitions, after in reversed(list(enumerate(states))):
+            if returned:
+                if self._program.is_done(after, self._facts) and self._wrote(after):
+                    return None
+            elif arrival := self.arrival(address, after):
+                arrival.transitions = transitions
+                return arrival
+        what = "returns" if returned else f"is at the loop head {address - self._processor.file.base:#x}"
+        raise NotShown(f"no state of the program, up to {len(states) - 1} transitions on, is that in which it {what}")
+
+    def _enter(self) -> dict[str, GeneralContent]:
+        """Set registers and stack as a caller does."""
+        known = {"tiles": 0} if self._case == "no tiles" else {}
+        names = ("tiles", "segments", "steps", "&a", "&w", "&g", "&h", "&c", "ldc")
+        numbers = [known.get(name, AffineNumber.unknown(name)) for name in names]
+        held = self._processor.registers.held
+        self.memory.arrays = list(self._processor.file.constants)
+        return self._processor.enter([held(x) for x in numbers], stack=self._rule.stack, back=self._rule.back)
+
+    def _begin(self, kept: dict[str, GeneralContent]) -> tuple[int, ProgramState]:
+        """Set the state at the start of the path; return the address of its code, and the program's state."""
+        if isinstance(self._start, str):
+            return self._rule.address, self._program.initial(self._start, self._facts)
+        address, mode = self._start
+        head = self._rule.heads[self._start]
+        facts, registers, memory = self._facts, self._processor.registers, self.memory
+        numbers, zeros = head.numbers.sums()
+        if "segment" in numbers:
+            pointers: dict[Hashable, AffineNumber] = {
+                name: AffineNumber.unknown(("row", name[1], numbers["segment"]))
+                for name in numbers
+                if isinstance(name, tuple) and name[0] == "pointer"
+            }
+            numbers = {name: x.replaced(pointers) for name, x in numbers.items()}
+        self._numbers = numbers
+        for zero in zeros:
+            facts.assume(facts.term(zero) == 0)
+            facts.equalities.append(zero)
+        facts.assume_at_most((_sum(bound, numbers), numbers[bound[1]]) for bound in head.bounds)
+        registers.reset()
+        for name in registers.general:
+            registers.general[name] = self._values.memory(("lost", name), 0, WORD)
+        for k in registers.vector:  # Not what they were at the start of the call, which `reset` gives them.
+            registers.vector[k] = self._values.memory(("lost", k), 0, len(registers.vector[k]))
+        memory.written.clear()
+        registers.set_stack(head.stack)
+        self._place_data(head)
+        accs = self._place_accs(head, mode)
+        position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
+        state = self._program.unknown(mode, position, accs)
+        self._program.assume_position(state, facts)
+        return address, state
+
+    def _place_data(self, head: LoopHead) -> None:
+        registers, memory = self._processor.registers, self.memory
+        for place, content in head.data.items():
+            kind, where = place
+            if kind == "byte":
+                memory.written[where] = content  # type: ignore[index, assignment]
+            elif kind == "general":
+                registers.general[str(where)] = content  # type: ignore[assignment]
+            else:
+                registers.vector[where] = content  # type: ignore[index, assignment]
+        numbers_of: dict[Hashable, AffineNumber] = {**self._numbers}
+        for name, x in numbers_of.items():
+            if isinstance(name, tuple) and name[0] == "general":
+                registers.general[str(name[1])] = registers.held(x)
+            elif isinstance(name, tuple) and name[0] == "vector word" and name[1][1] == 0:
+                k, _, count = name[1]
+                words = [numbers_of.get(("vector word", (k, n, count))) for n in range(count)]
+                if None not in words:
+                    data = [b for w in words if w is not None for b in registers.content(registers.held(w)).data]
+                    registers.vector[k] = self._values.content(data)
+            elif isinstance(name, tuple) and name[0] == "stack":
+                for k, byte in enumerate(registers.content(registers.held(x)).data):
+                    memory.written[name[1] + k] = byte
+
+    def _place_accs(self, head: LoopHead, mode: tuple[object, ...]) -> Any:
+        program, began = self._program, mode[3]
+        assert isinstance(began, tuple)
+        out: list[tuple[Any, ...]] = []
+        if mode[0] != "steps":
+            return ()
+        for group in range(program.kernel.groups):
+            levels: list[Any] = []
+            for level, loop in enumerate(program.passes[int(str(mode[1]))].loops):
+                if began[level]:
+                    levels.append(None)
+                    continue
+                contents = {}
+                for acc in loop.accs:
+                    size = len(program.run.zeros(loop)[acc.name])
+                    content = self._values.memory(("accumulator", group, level, acc.name), 0, size)
+                    contents[acc.name] = content
+                    for kind, where in head.accs[group, level, acc.name]:
+                        if kind == "vector":
+                            self._processor.registers.vector[where] = content  # type: ignore[index]
+                        else:
+                            for k, byte in enumerate(content.data):
+                                self.memory.written[where + k] = byte  # type: ignore[operator]
+                levels.append(contents)
+            out.append(tuple(levels))
+        return tuple(out)
+
+    def _decide(self, kind: str, a: GeneralNumber, b: GeneralNumber) -> bool:
+        """Return whether a comparison holds; where both are possible, take one and leave the other for later."""
+        gap, facts = number(a) - b, self._facts
+        if kind == "equal" and not gap.terms:
+            return gap.number == 0
+        self._asked += 1
+        fact = facts.comparison(kind, a, b)
+        result = facts.implies(fact)
+        if not result and not facts.implies(z3.Not(fact)):
+            if self._taken == len(self._choices):
+                self.others.append([*self._choices, False])
+                self._choices = [*self._choices, True]
+            result = self._choices[self._taken]
+            self._taken += 1
+            facts.assume(fact if result else z3.Not(fact))
+        if kind == "equal" and result:
+            facts.equalities.append(gap)
+        return result
+
+    def _states(self, state: ProgramState) -> list[ProgramState]:
+        """Return the states of the program after no transition, one and so on, as far as the facts decide them."""
+        states = [state]
+        while len(states) <= _MAX_TRANSITIONS:
+            following = self._program.following(self._program.settled(states[-1], self._facts), self._facts)
+            if following is None:
+                break
+            states.append(following)
+        return [self._program.settled(x, self._facts) for x in states]
+
+    def _wrote(self, state: ProgramState) -> bool:
+        """Return whether the result holds what the program wrote on this path, and nothing else was written."""
+        result, values = self.memory.result, self._values
+        if state.written is None:
+            return not result
+        tile, registers = state.written
+        if not self._facts.equal(tile, self.memory.tile):
+            return False
+        for (row, column), want in registers.items():
+            data = [result.get((row, 4 * column + k)) for k in range(len(want))]
+            if None in data or not values.same(values.content([x for x in data if x is not None]), want):
+                return False
+        return True
+
+    def _is_at(self, state: ProgramState) -> dict[tuple[int, int, Hashable], set[ValuePlace]] | None:
+        """Return the places of the accumulators, if the code may be where the program is; else None."""
+        if state.pending or not self._wrote(state):
+            return None
+        out: dict[tuple[int, int, Hashable], set[ValuePlace]] = {}
+        for group, levels in enumerate(state.accs):
+            for level, accs in enumerate(levels):
+                for name, content in (accs or {}).items():
+                    places = self._places(content)
+                    if not places:
+                        return None
+                    out[group, level, name] = places
+        return out
+
+    def _places(self, content: Content) -> set[ValuePlace]:
+        vector, written = self._processor.registers.vector, self.memory.written
+        places: set[ValuePlace] = {("vector", k) for k, x in vector.items() if x is content}
+        data = content.data
+        for at in self._by_byte.get(data[0], ()):
+            if all(written.get(at + k) == byte for k, byte in enumerate(data)):
+                places.add(("stack", at))
+        return places
+
+    def arrival(self, address: int, state: ProgramState) -> _Arrival | None:
+        """Return the state at the end of the path, related to a state of the program; None if they do not fit."""
+        self._by_byte = dict[Byte, list[int]]()
+        for at, byte in self.memory.written.items():
+            self._by_byte.setdefault(byte, []).append(at)
+        accs = self._is_at(state)
+        if accs is None:
+            return None
+        numbers, data = self._found()
+        if self._program.ends_segment(state, self._facts) and state.case == "steps":
+            following = self._program.next_segment(state)
+            first = AffineNumber.unknown(("row", 0, following.position["segment"]))
+            if first in numbers.values():
+                state = following
+        rows = range(self._program.kernel.rows) if "segment" in state.position else ()
+        pointers: dict[Hashable, AffineNumber] = {
+            ("row", k, state.position["segment"]): AffineNumber.unknown(("pointer", k)) for k in rows
+        }
+        named: dict[Hashable, AffineNumber] = {name: AffineNumber.unknown(name) for name in PARAMETERS}
+        named |= {("pointer", k): AffineNumber.unknown(("pointer", k)) for k in rows}
+        named.update(state.position)
+        zeros = [*self._facts.all_equalities(), *self._program.decided_ends(self._first, self._facts)]
+        solved = _solved([x.replaced(pointers) for x in zeros])
+        named |= numbers
+        renamed = {name: x.replaced(pointers).replaced(solved) for name, x in named.items()}
+        kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
+        general = self._processor.registers
+        stack = general.known(general.general[general.table.stack])
+        return _Arrival((address, state.mode), kept, data, accs, stack, self._facts)
+
+    def _words(self, content: Content) -> list[AffineNumber]:
+        """Return the words of a vector register that holds numbers of general registers; none if it does not."""
+        if len(content) > _MOST_WORDS * WORD:
+            return []
+        words = [self._values.content(content.data[n : n + WORD]) for n in range(0, len(content), WORD)]
+        numbers = [number(x.as_int) if x.is_known else affine_of(x) for x in words]
+        return [x for x in numbers if x is not None] if None not in numbers else []
+
+    def _found(self) -> tuple[dict[Hashable, AffineNumber], dict[ValuePlace, Hashable]]:
+        """Return the numbers, and the other contents, in general registers, vector registers and on the stack."""
+        registers, written = self._processor.registers, self.memory.written
+        numbers: dict[Hashable, AffineNumber] = {}
+        data: dict[ValuePlace, Hashable] = {}
+        for name, x in registers.general.items():
+            if name == registers.table.stack:
+                continue
+            affine = number(x) if isinstance(x, int) else affine_of(x)
+            if affine is not None:
+                numbers["general", name] = affine
+            elif isinstance(x, Content) and self._rule.is_fixed(x):
+                data["general", name] = x
+        for k, content in registers.vector.items():
+            words = self._words(content)
+            if words:
+                numbers |= {("vector word", (k, n, len(words))): x for n, x in enumerate(words)}
+            elif self._rule.is_fixed(content):
+                data["vector", k] = content
+        taken = set[int]()
+        for at in written:
+            word = [written.get(at + k) for k in range(WORD)] if at % WORD == 0 else [None]
+            if None in word:
+                continue
+            content = self._values.content([x for x in word if x is not None])
+            affine = number(content.as_int) if content.is_known else affine_of(content)
+            if affine is not None:
+                numbers["stack", at] = affine
+                taken |= set(range(at, at + WORD))
+        for at, byte in written.items():
+            if at not in taken and (isinstance(byte, int) or self._rule.is_fixed_source(byte[0])):
+                data["byte", at] = byte
+        return numbers, data
+
+
+def _sum(bound: OrderBound, numbers: Mapping[Hashable, AffineNumber]) -> AffineNumber:
+    """Return what the last number of a bound is not less than."""
+    return sum((numbers[name] for name in bound[0]), number(bound[2]))
+
+
+def _is_row(key: Hashable) -> bool:
+    return isinstance(key, tuple) and key[0] == "row"
+
+
+def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
+    """Return unknowns as sums of others, from sums that are 0."""
+    out: dict[Hashable, AffineNumber] = {}
+    for equality in equalities:
+        zero = equality.replaced(out)
+        if max(map(abs, (zero.number, *(times for _, times in zero.terms)))) > _EXACT:
+            continue
+        shared = gcd(zero.number, *(times for _, times in zero.terms))
+        units = [(key, times // shared) for key, times in zero.terms if abs(times) == shared and not _is_address(key)]
+        if not units:
+            continue
+        key, times = min(units, key=lambda x: (x[0] in PARAMETERS, isinstance(x[0], str)))
+        divided = AffineNumber(zero.number // shared, {k: n // shared for k, n in zero.terms})
+        value = (AffineNumber.unknown(key) * times - divided) * times
+        out = {name: x.replaced({key: value}) for name, x in out.items()}
+        out[key] = value
+    return out
+
+
+_EXACT = 1 << 28
+"""Sums with greater numbers are not solved: with smaller ones no arithmetic of sums leaves 64 bits."""
+
+
+def _is_address(key: Hashable) -> bool:
+    return (isinstance(key, tuple) and key[0] in {"row", "pointer"}) or (isinstance(key, str) and key[0] == "&")

@@ -1,0 +1,308 @@
+"""The proved program as a machine whose numbers are not known: a position in its loops, and its accumulators.
+
+For sizes that are not known a position is: the tile, the step within it, the segment and the step within that, and for
+each loop where its run began, where it ends and how many runs of the loop inside it had. A transition is a step over K,
+the addition of a loop's accumulators to those of the next, or a flush; which one follows is decided by linear facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bitsynth.kernel.program import Pass
+from bitsynth.objects.affine import AffineNumber, number
+from bitsynth.objects.facts import LinearFacts
+from bitsynth.objects.memory import NotShown
+from bitsynth.objects.reference import ProgramRun, RegisterContents, StepPlace
+from bitsynth.objects.values import Content
+from bitsynth.solver.z3 import z3
+
+PARAMETERS = ("tiles", "segments", "steps", "all_steps", "every_step", "ldc", "&w", "&g", "&h", "&c", "&a")
+"""The numbers of a call; `every_step` has the steps of all tiles, and `&w` is the address of `w`."""
+BUFFERS_END = 1 << 63
+"""Buffers end below this address, as those of every process do."""
+CASES = ("no tiles", "no steps", "steps")
+"""A call has no tile, no step in its tiles, or both tiles and steps."""
+PositionNumbers = dict[str, AffineNumber]
+TileContents = dict[tuple[int, int], Content]
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """A state between two transitions.
+
+    Attributes:
+        pending: How many loops have ended, innermost first, at the last step; the next transition is of that loop.
+        flushed: Whether a flush has written the tile.
+        accs: By group of rows and loop; None for a run that begins.
+        tile: The tile's registers after its last flush.
+        written: The tile that a transition flushed, and its registers, since the state that began with none.
+    """
+
+    case: str
+    chain: int
+    flushed: bool
+    pending: int
+    position: PositionNumbers
+    accs: tuple[tuple[RegisterContents | None, ...], ...] = ()
+    tile: TileContents = field(default_factory=dict)
+    written: tuple[AffineNumber, TileContents] | None = None
+
+    @property
+    def mode(self) -> tuple[object, ...]:
+        """What the state is but for its numbers and contents."""
+        began = tuple(acc is None for acc in self.accs[0]) if self.accs else ()
+        return self.case, self.chain, self.flushed, began
+
+
+class ProgramMachine:
+    """The transitions of a kernel's program; NotShown if its loops are of a kind that is not covered."""
+
+    def __init__(self, run: ProgramRun) -> None:
+        self.run, self.kernel = run, run.kernel
+        if any(len(chain) > 1 for chain in self.kernel.chains):
+            raise NotShown("the loop rule does not cover passes that share accumulators")
+        self.passes = [chain[0] for chain in self.kernel.chains]
+
+    def names(self, chain: int) -> list[str]:
+        """Return the names of the numbers of a position, those first of which others are sums."""
+        levels = range(len(self.passes[chain].loops))
+        out = ["tile", "before_tile", "segment", "before_segment", *(f"runs {n}" for n in reversed(levels) if n)]
+        return [*out, *(f"start {n}" for n in reversed(levels)), "here", "step", *(f"end {n}" for n in levels)]
+
+    def initial(self, case: str, facts: LinearFacts) -> ProgramState:
+        """Return the state at the start of a call."""
+        zeros = {name: number(0) for name in self.names(0)}
+        state = ProgramState(case, 0, False, 0, zeros)
+        return state if case != "steps" else self._start_pass(state, 0, facts)
+
+    def unknown(self, mode: tuple[object, ...], numbers: PositionNumbers, accs: Any) -> ProgramState:
+        """Return a state of a mode with these numbers and accumulators."""
+        case, chain, flushed, _ = mode
+        assert isinstance(case, str)
+        assert isinstance(chain, int)
+        tile = self._tile_in_memory() if flushed else self._start(numbers) if case == "steps" else {}
+        return ProgramState(case, chain, bool(flushed), 0, numbers, accs, tile)
+
+    def _start(self, numbers: PositionNumbers) -> TileContents:
+        return self.run.start(numbers["tile"] * self.kernel.columns)
+
+    def _tile_in_memory(self) -> TileContents:
+        lanes, registers = self.run.isa.tile.lanes, self.kernel.tile_registers(self.run.isa.table.vector_bits)
+        places = [(row, k * lanes) for row in range(self.kernel.rows) for k in range(registers)]
+        return {(row, col): self.run.values.memory(("c", row), 4 * col, 4 * lanes) for row, col in places}
+
+    def assume_sizes(self, case: str, facts: LinearFacts) -> None:
+        """Add what the C interface says of the sizes of a call, and that its buffers fit into memory."""
+        kernel = self.kernel
+        of = {name: facts.term(AffineNumber.unknown(name)) for name in PARAMETERS}
+        tiles, segments, steps, all_steps, every, ldc = (of[name] for name in PARAMETERS[:6])
+        facts.assume(
+            *(x >= 0 for x in of.values()), *(x < 2 * BUFFERS_END for x in (tiles, segments, steps, all_steps, ldc))
+        )
+        if case == "no tiles":
+            facts.assume(tiles == 0, every == 0)
+            return
+        facts.assume(tiles >= 1, ldc >= tiles * kernel.columns, every >= all_steps)
+        sizes = {
+            "&w": every * kernel.columns * kernel.column_bytes,
+            "&g": 4 * kernel.columns * tiles,
+            "&h": z3.IntVal(4 * kernel.rows),
+            "&c": 4 * ((kernel.rows - 1) * ldc + kernel.columns * tiles),
+            "&a": 8 * kernel.rows * segments,
+        }
+        facts.assume(*(of[name] + size <= BUFFERS_END for name, size in sizes.items()))
+        if case == "no steps":
+            facts.assume(all_steps == 0, every == 0)
+            return
+        facts.assume(segments >= 1, steps >= 1, all_steps >= segments, all_steps >= steps)
+        facts.assume((segments == 1) == (all_steps == steps), (steps == 1) == (all_steps == segments))
+        facts.assume(z3.Implies(segments >= 2, all_steps >= 2 * steps))
+        facts.assume(steps * kernel.row_bytes <= BUFFERS_END)
+
+    def products(self, case: str) -> dict[tuple[AffineNumber, AffineNumber], AffineNumber | int]:
+        """Return the product of segments and steps, by either order of the two."""
+        a, b = AffineNumber.unknown("segments"), AffineNumber.unknown("steps")
+        product = 0 if case == "no steps" else AffineNumber.unknown("all_steps")
+        return {(a, b): product, (b, a): product}
+
+    def assume_position(self, state: ProgramState, facts: LinearFacts) -> None:
+        """Add what holds of every position of the program, by the definition of its loops."""
+        of = {name: facts.term(x) for name, x in state.position.items()}
+        params = {name: facts.term(AffineNumber.unknown(name)) for name in PARAMETERS}
+        tile, steps, all_steps = of["tile"], params["steps"], params["all_steps"]
+        facts.assume(tile >= 0, tile <= params["tiles"])
+        if state.case != "steps":
+            return
+        step, here, segment, before = of["step"], of["here"], of["segment"], of["before_segment"]
+        facts.assume(of["before_tile"] >= 0, (tile == 0) == (of["before_tile"] == 0))
+        facts.assume(z3.Implies(tile < params["tiles"], of["before_tile"] + all_steps <= params["every_step"]))
+        facts.assume(step >= 0, step <= all_steps, here >= 0, here <= steps, step == before + here)
+        facts.assume(segment >= 0, segment < params["segments"], before >= 0, before + steps <= all_steps)
+        facts.assume((segment == 0) == (before == 0), before >= segment)
+        facts.assume((segment + 1 < params["segments"]) == (before + steps < all_steps))
+        loops = self.passes[state.chain].loops
+        outer_end, size = all_steps, self.passes[state.chain].flush_every
+        for level in reversed(range(len(loops))):
+            start, end = of[f"start {level}"], of[f"end {level}"]
+            facts.assume(0 <= start, start <= step, step <= end, start < end, end <= outer_end, end <= start + size)
+            facts.assume(z3.Or(end == outer_end, end == start + size))
+            outer_end, began = end, state.accs[0][level] is None
+            if not level:
+                facts.assume(start == step if began else start < step)
+            else:
+                runs = of[f"runs {level}"]
+                size //= loops[level].trip_count
+                facts.assume(runs >= 0, runs <= loops[level].trip_count, (runs == 0) == began)
+                facts.assume(of[f"start {level - 1}"] == start + size * runs)
+        if state.chain == 0:
+            first = of[f"start {len(loops) - 1}"]
+            facts.assume(first > 0 if state.flushed else first == 0)
+
+    def decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
+        """Return sums that are 0: the ends of runs of loops, minus what the facts say that they are."""
+        out: list[AffineNumber] = []
+        if state.case == "steps":
+            outer, size = AffineNumber.unknown("all_steps"), 1
+            for level, loop in enumerate(self.passes[state.chain].loops):
+                size *= loop.trip_count
+                end, start = state.position[f"end {level}"], state.position[f"start {level}"]
+                after = state.position.get(f"end {level + 1}", outer)
+                out += [end - x for x in (after, start + size) if facts.equal(end, x)]
+        return out
+
+    def settled(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
+        """Return the state after loops that go on have begun their next run, where the facts decide it."""
+        if state.case != "steps" or not state.pending:
+            return state
+        loops = self.passes[state.chain].loops
+        step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
+        end = state.position[f"end {state.pending}"] if state.pending < len(loops) else all_steps
+        if facts.at_most(step + 1, end):
+            return self._opened(state, state.pending - 1, facts)
+        if state.pending == len(loops) and facts.equal(step, all_steps):
+            return self._after_pass(state, facts)
+        return state
+
+    def _opened(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState:
+        """Return the state with runs of loops up to `level` that begin at this step."""
+        position, loops = dict(state.position), self.passes[state.chain].loops
+        size = 1
+        for loop in loops[: level + 1]:
+            size *= loop.trip_count
+        for k in reversed(range(level + 1)):
+            outer = position[f"end {k + 1}"] if k + 1 < len(loops) else AffineNumber.unknown("all_steps")
+            position[f"start {k}"] = position["step"]
+            position[f"end {k}"] = number(facts.smaller(position["step"] + size, outer))
+            if k:
+                position[f"runs {k}"] = number(0)
+                size //= loops[k].trip_count
+        return replace(state, position=position, pending=0)
+
+    def _start_pass(self, state: ProgramState, chain: int, facts: LinearFacts) -> ProgramState:
+        position = {name: number(0) for name in self.names(chain)}
+        position |= {name: state.position[name] for name in ("tile", "before_tile")}
+        levels = len(self.passes[chain].loops)
+        accs = tuple((None,) * levels for _ in range(self.kernel.groups))
+        state = replace(state, chain=chain, position=position, accs=accs)
+        if not state.flushed:
+            state = replace(state, tile=self._start(position))
+        return self._opened(state, levels - 1, facts)
+
+    def _after_pass(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
+        if state.chain + 1 < len(self.passes):
+            return self._start_pass(state, state.chain + 1, facts)
+        position = dict(state.position)
+        position["tile"] += 1
+        position["before_tile"] += AffineNumber.unknown("all_steps")
+        return self._start_pass(replace(state, position=position, flushed=False), 0, facts)
+
+    def following(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
+        """Return the state after the next transition; None if the facts do not say which one it is."""
+        if state.case != "steps":
+            if state.written is not None:
+                return None
+            position = {**state.position, "tile": state.position["tile"] + 1}
+            return replace(state, position=position, written=(state.position["tile"], self._start(state.position)))
+        if state.pending:
+            level = state.pending
+            done = level < len(self.passes[state.chain].loops) and facts.equal(
+                state.position["step"], state.position[f"end {level}"]
+            )
+            return self._closed(state, level, facts) if done else None
+        if facts.at_most(state.position["step"] + 1, state.position["end 0"]):
+            return self._stepped(state, facts)
+        if facts.equal(state.position["step"], state.position["end 0"]):
+            return self._closed(state, 0, facts)
+        return None
+
+    def next_segment(self, state: ProgramState) -> ProgramState:
+        """Return the state at the end of a segment as the beginning of the next one."""
+        position = dict(state.position)
+        position["segment"] += 1
+        position["before_segment"] += AffineNumber.unknown("steps")
+        position["here"] = number(0)
+        return replace(state, position=position)
+
+    def ends_segment(self, state: ProgramState, facts: LinearFacts) -> bool:
+        """Return whether a state is known to be the end of a segment that another one follows."""
+        steps, all_steps = AffineNumber.unknown("steps"), AffineNumber.unknown("all_steps")
+        position = state.position
+        return facts.equal(position["here"], steps) and facts.at_most(position["step"] + 1, all_steps)
+
+    def _stepped(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
+        steps = AffineNumber.unknown("steps")
+        if not facts.at_most(state.position["here"] + 1, steps):
+            if not self.ends_segment(state, facts):
+                return None
+            state = self.next_segment(state)
+        position = state.position
+        place = StepPlace(
+            steps, AffineNumber.unknown("all_steps"), position["before_tile"], position["step"], position["here"],
+            lambda k: ("row", k, position["segment"]),
+        )  # fmt: skip
+        accs = tuple(
+            (self.run.after_step(self._pass(state, group), group, place, levels[0]), *levels[1:])
+            for group, levels in enumerate(state.accs)
+        )
+        after = {**position, "step": position["step"] + 1, "here": position["here"] + 1}
+        return replace(state, position=after, accs=accs)
+
+    def _pass(self, state: ProgramState, group: int) -> Pass:
+        return self.kernel.of_group(self.passes[state.chain], group)
+
+    def _closed(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState | None:
+        """Return the state after the accumulators of a loop whose run ends were added to those of the next."""
+        outer = level + 1
+        if outer == len(self.passes[state.chain].loops):
+            return self._flushed(state, facts)
+        accs = []
+        for group, levels in enumerate(state.accs):
+            new = list(levels)
+            inside = levels[level]
+            assert inside is not None
+            new[outer] = self.run.widened(self._pass(state, group).loops[outer], levels[outer], inside)
+            new[level] = None
+            accs.append(tuple(new))
+        position = {**state.position, f"runs {outer}": state.position[f"runs {outer}"] + 1}
+        return self.settled(replace(state, accs=tuple(accs), position=position, pending=outer), facts)
+
+    def _flushed(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
+        tile = dict(state.tile)
+        for group, levels in enumerate(state.accs):
+            outermost = levels[-1]
+            assert outermost is not None
+            tile |= self.run.flushed(self._pass(state, group), group, outermost, state.tile)
+        accs = tuple((None,) * len(levels) for levels in state.accs)
+        now = state.position["tile"]
+        if state.written is not None and state.written[0] != now:
+            return None  # A path writes one tile.
+        after = replace(
+            state, accs=accs, tile=tile, flushed=True, written=(now, tile), pending=len(self.passes[state.chain].loops)
+        )
+        return self.settled(after, facts)
+
+    def is_done(self, state: ProgramState, facts: LinearFacts) -> bool:
+        """Return whether a state is known to be behind the last tile."""
+        return not state.pending and facts.equal(state.position["tile"], AffineNumber.unknown("tiles"))
