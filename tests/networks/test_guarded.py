@@ -307,3 +307,21 @@ def test_codes_after_other_operators_are_in_float64(monkeypatch, name):
     assert bool(test) == (name == "a softmax")
     (wanted,) = run(net.graph, EVERY_PAIR).outputs()
     assert (net(EVERY_PAIR) == wanted).all()
+
+
+NUMBERS_AFTER_CODES = {
+    "decided by their unit": lambda b, x, y: b.add("mul", of_scales(b, x, y), b.add("sigmoid", y)),
+    "with a flag": lambda b, x, y: b.add("mul", times(b, x, np.pi), four_bits(b, times(b, x, np.pi, 0.3))),
+    "after a softmax": lambda b, x, y: b.add("mul", four_bits(b, b.add("softmax", x, axes=(1,)), scale=0.01), y),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS_AFTER_CODES)
+def test_numbers_after_codes_have_the_bits_of_the_loop_over_pairs(monkeypatch, name):
+    """Which loop computes a tensor depends on all its elements: the bits of one must not."""
+    net, step = step_of_codes(monkeypatch, NUMBERS_AFTER_CODES[name])
+    assert "error" not in step.body.partition(f"if (!({guarded.FLAG} >> 63))")[0]
+    monkeypatch.setattr(elements, "_write_guarded", _refuse)
+    pairs, other = step_of_codes(monkeypatch, NUMBERS_AFTER_CODES[name])
+    assert "error" in other.body
+    assert (net(EVERY_PAIR).view(np.int32) == pairs(EVERY_PAIR).view(np.int32)).all()

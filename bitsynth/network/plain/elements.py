@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,15 +79,14 @@ def _write_guarded(body: NodeBody, nodes: tuple[Node, ...], start: _Start, may_f
     """Write the nodes in float64, with a flag for elements that are not decided or without it.
 
     Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs if
-    an element may be undecided, as its place could be outside; so are real numbers after codes, which pairs give
-    other digits.
+    an element may be undecided, as its place could be outside.
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     ops = [n.op for n in nodes]
-    kinds = [TABLE[op].kind for op in ops]
-    if body.graph.reference != "exact" or "step" not in kinds or "multi_threshold" in ops:
+    has_steps = any(TABLE[op].kind == "step" for op in ops)
+    if body.graph.reference != "exact" or not has_steps or "multi_threshold" in ops:
         raise Undecidable(body.node.op)
-    if may_flag and (kinds[-1] != "step" or math.prod(edge.shape) < _MIN_GUARDED or "lookup" in ops):
+    if may_flag and (math.prod(edge.shape) < _MIN_GUARDED or "lookup" in ops):
         raise Undecidable(body.node.op)
     loops = Loops(edge.shape, body.constants, order=body.memories[edge.name].steps(edge.shape))
     writer = GuardedWriter(loops, may_flag=may_flag)
@@ -102,14 +102,42 @@ def _write_guarded(body: NodeBody, nodes: tuple[Node, ...], start: _Start, may_f
 
 
 def _finish(body: NodeBody, writer: Writer, terms: _Terms, nodes: tuple[Node, ...]) -> None:
-    """Compute nodes one after another; each reads buffers, constants, or results of the nodes before it."""
+    """Compute nodes one after another; each reads buffers, constants, or results of the nodes before it.
+
+    Real numbers on which no integer of the loop depends are computed in float64 alone, whatever the writer is.
+    """
+    last, graph = body.nodes[-1].outputs[0], body.graph
+    read = set[str]()
+    for node in reversed(nodes):
+        if node.outputs[0] in read or isinstance(graph.edges[node.outputs[0]].type, Integers):
+            read.update(node.outputs + node.inputs)
     for node in nodes:
+        if graph.reference == "exact" and read and node.outputs[0] not in read:
+            continue
         for name in node.inputs:
             if name not in terms:
                 terms[name] = _source(body, name, writer)
-        terms[node.outputs[0]] = _meaning(body.graph, node, [terms[n] for n in node.inputs], writer)
-    last = body.nodes[-1].outputs[0]
+        terms[node.outputs[0]] = _meaning(graph, node, [terms[n] for n in node.inputs], writer)
+    if last not in terms:
+        terms[last] = _compute_numbers(body, writer, terms, nodes)
     body.memories[last].store(writer, terms[last])
+
+
+def _compute_numbers(body: NodeBody, writer: Writer, terms: _Terms, nodes: tuple[Node, ...]) -> LoopTerm:
+    """Compute the last node's real numbers in float64, of the integers of other nodes and of what the loop reads."""
+    plain = Writer(writer.loops, exact=writer.exact)
+    of_nodes = {node.outputs[0] for node in nodes}
+    numbers = {}
+    for name, term in terms.items():
+        if name not in of_nodes or isinstance(body.graph.edges[name].type, Integers):
+            numbers[name] = replace(term, writer=plain, rest="", whole=None)
+    for node in nodes:
+        for name in node.inputs:
+            if name not in numbers:
+                numbers[name] = _source(body, name, plain)
+        if node.outputs[0] not in numbers:
+            numbers[node.outputs[0]] = _meaning(body.graph, node, [numbers[n] for n in node.inputs], plain)
+    return numbers[body.nodes[-1].outputs[0]]
 
 
 def _source(body: NodeBody, name: str, writer: Writer) -> LoopTerm:
