@@ -76,3 +76,15 @@ def test_each_part_is_one_lookup():
     graph = built(CASES["an activation"][0], Integers.between(0, 255, 0.0625, 100))
     steps = [step for step in lower(graph, NetworkTarget("avx2")).steps if step.kind == "glue"]
     assert sorted(step.outputs[0] for step in steps) == sorted(graph.outputs)
+
+
+def test_a_slice_of_all_elements_is_a_view():
+    every = tuple((0, n, 1) for n in SHAPE)
+    graph = built(lambda b, x: (b.add("slice", swish(b, x), slices=every),), Integers.between(0, 255, 0.0625, 100))
+    lifted = lift_slices(graph)
+    assert [node.op for node in lifted.nodes][-1] == "reshape"
+    numbers = {"x": ((np.arange(128).reshape(SHAPE) * 2 - 100) * 0.0625).astype(np.float32)}
+    assert (run(lifted, numbers).outputs()[0] == run(graph, numbers).outputs()[0]).all()
+    turned = tuple((n - 1, None, -1) for n in SHAPE)
+    reverse = built(lambda b, x: (b.add("slice", swish(b, x), slices=turned),), Integers.between(0, 255, 0.0625, 100))
+    assert "reshape" not in {node.op for node in lift_slices(reverse).nodes}

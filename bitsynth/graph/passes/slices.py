@@ -20,6 +20,8 @@ from bitsynth.spec.matmul import MAX_BITS
 def lift_slices(graph: Graph) -> Graph:
     """Move slices above elementwise nodes, up to codes, if nothing else reads the results of these nodes.
 
+    Slices of all elements become reshapes, which cost nothing.
+
     Given:
         %s = quantize(sigmoid(%codes))
         %x = mul(%codes, %s)
@@ -32,7 +34,7 @@ def lift_slices(graph: Graph) -> Graph:
         %b = mul(%cb, quantize(sigmoid(%cb)))
     """
     lifting = _Lifting(graph)
-    if not any(lifting.lifts(node) for node in graph.nodes):
+    if not any(lifting.takes_all(node) or lifting.lifts(node) for node in graph.nodes):
         return graph
     return rewrite(graph, lifting.replace_node)
 
@@ -51,6 +53,14 @@ class _Lifting:
     parts: dict[tuple[str, object], str] = field(default_factory=dict)
     unread: dict[str, bool] = field(default_factory=dict)
 
+    def takes_all(self, node: Node) -> bool:
+        """Return whether a node is a slice of all elements, in their order."""
+        if node.op != "slice":
+            return False
+        shape = self.graph.edges[node.inputs[0]].shape
+        is_rising = all(n == 1 or step == 1 for n, (_, _, step) in zip(shape, node.attributes["slices"], strict=True))
+        return is_rising and shape == self.graph.edges[node.outputs[0]].shape
+
     def lifts(self, node: Node) -> bool:
         """Return whether a node is a slice of real numbers, or wide integers, that are computed of codes alone."""
         if node.op != "slice" or self._has_codes(node.inputs[0]):
@@ -59,6 +69,9 @@ class _Lifting:
 
     def replace_node(self, builder: GraphBuilder, node: Node) -> bool:
         """Add a slice that moves up as the nodes that compute its part; return False for any other node."""
+        if self.takes_all(node):
+            builder.add("reshape", node.inputs[0], name=node.outputs[0], sizes=self.graph.edges[node.outputs[0]].shape)
+            return True
         if not self.lifts(node):
             return False
         self._part(builder, node.inputs[0], node, node.outputs[0])

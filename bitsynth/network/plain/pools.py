@@ -104,8 +104,8 @@ def reduction(fold: Fold) -> Callable[[NodeBody], None]:
     def generate(body: NodeBody) -> None:
         (edge,) = body.edges
         axes = body.node.attributes["axes"]
-        if fold is SUM and body.gives_integers:
-            _integer_sums(body, edge, axes)
+        if _is_in_memory_order(body, edge, axes, fold):
+            _fold_in_memory_order(body, edge, axes, fold)
             return
         array = body.lined_up(edge, axes, centred=fold is SUM)
         count = int(np.prod([edge.shape[k] for k in axes]))
@@ -114,18 +114,44 @@ def reduction(fold: Fold) -> Callable[[NodeBody], None]:
     return generate
 
 
-def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
-    """Write sums of integers along axes, added in the order of memory, as the order does not matter."""
+def _memory_strides(body: NodeBody, edge: Edge) -> Sequence[int]:
+    memory = body.memories.get(edge.name)
+    return memory.format.strides(edge.shape) if memory else dense_steps(edge.shape)
+
+
+def _is_in_memory_order(body: NodeBody, edge: Edge, axes: Sequence[int], fold: Fold) -> bool:
+    """Return whether elements are folded in the order of memory: if it makes no difference, and loops are vectorized.
+
+    The order of sums of real numbers is that of the axes. Folds of neighbours in memory are sequences of dependent
+    operations, except of integers.
+    """
+    if fold is SUM and body.gives_integers:
+        return True
+    strides = _memory_strides(body, edge)
+    lengths = {k: strides[k] for k, n in enumerate(edge.shape) if n > 1}
+    folded = [lengths[k] for k in axes if k in lengths]
+    is_ordered = [*axes] == sorted(axes) and folded == sorted(folded, reverse=True)
+    has_start = fold is SUM or body.numbers_type(edge) in fold.padding
+    return bool(lengths) and min(lengths.values()) not in folded and is_ordered and has_start
+
+
+def _fold_in_memory_order(body: NodeBody, edge: Edge, axes: Sequence[int], fold: Fold) -> None:
+    """Write the fold of integers or numbers along axes, each element folded into its result in the order of memory."""
     out, steps = body.outs[0], _outer_steps(edge, axes, 1)
     count = math.prod(out.shape)
-    sums = body.array(body.numbers_type(out), count)
-    body.do(f"memset({sums.name}, 0, {count} * sizeof *{sums.name});")
-    memory = body.memories.get(edge.name)
-    writer = body.writer(edge.shape, memory.format.strides(edge.shape) if memory else ())
-    term = writer.held(body.number(body.element(edge, writer), edge, centred=True))
-    writer.loops.do(f"{writer.loops.at(sums.name, steps)} += {term.code};")
+    dtype = body.numbers_type(edge)
+    total = dtype if fold is not SUM else body.numbers_type(out) if body.gives_integers else "float64"
+    totals = body.array(total, count)
+    start = "0" if fold is SUM else fold.padding[dtype]
+    body.do(f"for (size_t i = 0; i < {count}; ++i)\n{totals.name}[i] = {start};")
+    writer = body.writer(edge.shape, _memory_strides(body, edge))
+    number = body.number(body.element(edge, writer), edge, centred=fold is SUM)
+    is_whole = "int" in totals.dtype
+    term = writer.held(writer.cast(number, WHOLE if is_whole else np.dtype(totals.held)))
+    step = fold.integers if is_whole else fold.reals
+    writer.loops.do(step.format(t=writer.loops.at(totals.name, steps), x=term.code))
     body.close(writer)
-    deliver(body, lambda writer: within(sums.at(writer, steps), out))
+    deliver(body, lambda writer: within(totals.at(writer, steps), out) if is_whole else totals.at(writer, steps))
 
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
