@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import msgspec
@@ -330,11 +331,12 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
     if not usable:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")
+    pixels = prod(spec.geometry.output(*spec.typical_image))
     estimates = [
         Estimate(candidate, spec, algorithm, rows, cpu)
         for candidate in usable
         for algorithm in conv_algorithms(spec.geometry)
-        for rows in tile_rows(candidate.entry.kernel)
+        for rows in tile_rows(candidate.entry.kernel, pixels)
     ]
     # Otherwise tiles of columns share the pointers to their pixels, and accumulation hides the bytes that are read.
     far = [x for x in estimates if x.column_tiles > 1 and (x.loads_block or x.streams_weights)]
@@ -360,7 +362,11 @@ def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
     return "direct", "im2col"
 
 
-def tile_rows(kernel: Kernel) -> list[int]:
-    """Return the rows of a tile to try: fewer waste less of an image's last tile, but load weights more often."""
-    tried = range(max(1, 3 * kernel.rows // 4), kernel.rows + 1)
+def tile_rows(kernel: Kernel, pixels: int) -> list[int]:
+    """Return the rows of a tile to try: fewer waste less of an image's last tile, but load weights more often.
+
+    An image of few pixels, such as the one of a dense layer, fills a tile that has no more rows than pixels.
+    """
+    fewest = max(1, 3 * kernel.rows // 4)
+    tried = [*([pixels] if pixels < fewest else []), *range(fewest, kernel.rows + 1)]
     return [rows for rows in tried if rows % kernel.together == 0]

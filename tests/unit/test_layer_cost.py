@@ -7,6 +7,7 @@ import pytest
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import COUNTED_CALL_SHARE, Estimate
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -47,3 +48,12 @@ def test_pointers_of_rows_serve_all_tiles_of_columns():
     once = replace(each, counted=True)
     assert once.column_tiles == 2
     assert once._tile_overhead < each._tile_overhead - COUNTED_CALL_SHARE * once._cpu.call_cycles
+
+
+@pytest.mark.parametrize(("image", "rows"), [((1, 1), 1), ((1, 2), 2)])
+def test_few_pixels_fill_a_tile(image, rows):
+    """A dense layer has one row, and more rows of a tile would be computed in vain."""
+    act, wgt = MatmulOperand(8, Encoding.SIGNED), MatmulOperand(8, Encoding.SIGNED)
+    geometry = Geometry(128, 128, 1, (1, 1), (1, 1), (0,) * 4, (1, 1))
+    chosen = default_schedule(LayerSpec(act, wgt, geometry, image=image), "avx2")
+    assert chosen.rows == rows
