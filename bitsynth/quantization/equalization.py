@@ -2,12 +2,12 @@
 
 All channels of an edge have one scale, so that a channel of small numbers has few codes. Between two products with a
 function that is positive-homogeneous, f(s x) = s f(x) for s > 0, such as Relu, the network is the same if a channel of
-the first product's results is divided by s, and the weights that the second multiplies it by are multiplied by s
-(Nagel et al., *Data-Free Quantization Through Weight Equalization and Bias Correction*, 2019, section 4.1). Weights of
-the first product have a scale for each of these channels anyway. Where each result of the second product reads one
-channel (a depthwise convolution), its weights do too, and all ranges are made equal; else the square root of the range
-is shared with the weights, as in the paper. Factors are powers of two: the float network gives the same numbers, unless
-a result leaves the range of normal float32.
+the first product's results is divided by s, and the weights that the second multiplies it by are multiplied by s (Nagel
+et al., *Data-Free Quantization Through Weight Equalization and Bias Correction*, 2019, section 4.1). Weights of the
+first product have a scale for each of these channels anyway. Where each result of the second product reads one channel
+(a depthwise convolution), its weights do too, and all ranges are made equal, up to the next power of two; else the
+square root of the range is shared with the weights, as in the paper. Factors are powers of two: the float network gives
+the same numbers, unless a result leaves the range of normal float32.
 
 Given:  a = Relu(2 x, 32 x), of numbers up to 2 and up to 32 in two channels, which a depthwise convolution multiplies
         by 1 and by 1
@@ -38,8 +38,8 @@ _HOMOGENEOUS = (
 )
 """Operators with f(s x) = s f(x) for s > 0 in each channel."""
 _MIN_UNEVEN = 3.0
-"""Channels are equalized where the largest range is at least 2**3 times the geometric mean of all. Where ranges differ
-less, which is usual, the weights that are multiplied by other factors may lose as much as the edge gains."""
+"""Weights that share a scale over channels are multiplied by factors where the largest range of these is at least 2**3
+times the geometric mean of all. Where ranges differ less, which is usual, they may lose as much as the edge gains."""
 _SMALLEST = 1e-12
 """A range below this is that of a channel without numbers."""
 
@@ -219,11 +219,14 @@ def _divisors(ranges: NDArray[np.float64], weights: NDArray[np.float64] | None) 
     used = ranges > _SMALLEST
     if weights is not None:
         used &= weights > _SMALLEST
-        wanted = (wanted - np.log2(np.maximum(weights, _SMALLEST))) / 2
     if not used.any():
         return np.ones(len(ranges))
-    logarithms = np.log2(ranges[used])
-    if logarithms.max() - logarithms.mean() < _MIN_UNEVEN:
+    if weights is None:  # rounded up, so that no channel exceeds the one that had the largest range
+        exponents = np.ceil(wanted - wanted[used].max())
+        exponents -= np.rint(exponents[used].mean())
+    elif wanted[used].max() - wanted[used].mean() < _MIN_UNEVEN:
         return np.ones(len(ranges))
-    exponents = np.rint(wanted - wanted[used].mean()).clip(-_MAX_EXPONENT, _MAX_EXPONENT)
-    return np.exp2(np.where(used, exponents, 0.0))
+    else:
+        wanted = (wanted - np.log2(np.maximum(weights, _SMALLEST))) / 2
+        exponents = np.rint(wanted - wanted[used].mean())
+    return np.exp2(np.where(used, exponents.clip(-_MAX_EXPONENT, _MAX_EXPONENT), 0.0))

@@ -10,10 +10,13 @@ from bitsynth.quantization.float_model import FloatModel, FloatRunner
 pytest.importorskip("onnxruntime")
 
 
-def depthwise(middle, *, more=()):
-    """A network of a convolution whose channels have very different ranges, `middle`, a depthwise and a dense layer."""
+VERY_UNEVEN = (0, 4, -3, 5, -5, 1, 2, -4)
+
+
+def depthwise(middle, *, more=(), exponents=VERY_UNEVEN):
+    """A network of a convolution whose channels have different ranges, `middle`, a depthwise and a dense layer."""
     rng = np.random.default_rng(2)
-    uneven = np.exp2([0, 4, -3, 5, -5, 1, 2, -4]).astype(np.float32)
+    uneven = np.exp2(exponents).astype(np.float32)
     values = {
         "w1": rng.normal(size=(8, 3, 3, 3)) * uneven[:, None, None, None],
         "b1": rng.normal(size=8) * uneven,
@@ -55,6 +58,19 @@ def test_the_float_network_gives_the_same_numbers(op, samples):
     spread = [np.ptp(np.log2(most)) for most in np.max(ranges, axis=0)]
     assert spread[0] > 8
     assert spread[1] <= 1.01
+
+
+def test_channels_that_differ_little_are_equal_before_a_depthwise_product(samples):
+    """Each result reads one channel, so that no weights share a scale. The largest channel loses none of its codes."""
+    network = depthwise([node("Relu", "c1", "a1")], exponents=(0, 1.2, 0, 0.7, 0, 2.3, 0, 0.4))
+    ranges = []
+    for each in (network, equalize(network, samples).network):
+        run = FloatRunner(each.model, ["a1"])
+        ranges.append(np.max([run(sample)["a1"].max(axis=(0, 2, 3)) for sample in samples], axis=0))
+    before, after = (each / each.max() for each in ranges)
+    assert before.min() < 0.3
+    assert after.min() > 0.5
+    assert after[before.argmax()] == 1
 
 
 @pytest.mark.parametrize(
