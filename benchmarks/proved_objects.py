@@ -3,7 +3,8 @@
     python benchmarks/proved_objects.py [--isa avx2,avx512] [--flags=-O2,-O3] [--every]
 
 Each kernel is compiled by gcc and by clang with each of the flags; `--every` takes variants too. For each compiler and
-flag it prints the number of kernels that are proved, the longest time of one, and refusals with their reasons.
+flag it prints the number of kernels that are proved, how many of them for all sizes, the longest time of one, why the
+loop rule does not apply to the others, and refusals with their reasons.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
         shipped = kernels(isa, every=given.every)
         for family in FAMILIES:
             for flag in given.flags.split(","):
-                proved, longest, reasons = 0, 0.0, Counter[str]()
+                proved, everywhere, longest, reasons = 0, 0, 0.0, Counter[str]()
                 for name, variant in shipped:
                     kernel = kernel_named(name, variant)
                     try:
@@ -56,9 +57,11 @@ def main() -> None:
                         reasons[reason(error)] += 1
                         continue
                     proved, longest = proved + 1, max(longest, proof.seconds)
-                print(
-                    f"{isa} by {family} {flag}: {proved} of {len(shipped)} proved, at most {longest:.1f} s", flush=True
-                )
+                    everywhere += proof.loops is not None
+                    if proof.loops is None:
+                        print(f"    {name}: for the listed sizes: {proof.not_all}", flush=True)
+                counts = f"{proved} of {len(shipped)} proved, {everywhere} of them for all sizes"
+                print(f"{isa} by {family} {flag}: {counts}, at most {longest:.1f} s", flush=True)
                 for text, number in reasons.most_common():
                     print(f"    {number:>3} refused: {text}", flush=True)
 

@@ -413,7 +413,21 @@ class _Path:
             facts.assume(fact if result else z3.Not(fact))
         if kind == "equal" and result:
             facts.equalities.append(gap)
+            self._make_known(gap)
         return result
+
+    def _make_known(self, zero: AffineNumber) -> None:
+        """Give general registers that hold a sum that is 0, or a known distance from it, that number.
+
+        Compilers use what they compared with 0 as a 0.
+        """
+        registers = self._processor.registers
+        for name, x in registers.general.items():
+            affine = None if isinstance(x, int) else affine_of(x)
+            for sign in (1, -1):
+                rest = affine - zero * sign if affine is not None else zero
+                if not rest.terms:
+                    registers.general[name] = registers.held(rest)
 
     def _states(self, state: ProgramState) -> list[ProgramState]:
         """Return the states of the program after no transition, one and so on, as far as the facts decide them."""
@@ -473,8 +487,8 @@ class _Path:
         numbers, data = self._found()
         if self._program.ends_segment(state, self._facts) and state.case == "steps":
             following = self._program.next_segment(state)
-            first = AffineNumber.unknown(("row", 0, following.position["segment"]))
-            if first in numbers.values():
+            first = ("row", 0, following.position["segment"])
+            if any(first in dict(x.terms) for x in numbers.values()):
                 state = following
         rows = range(self._program.kernel.rows) if "segment" in state.position else ()
         pointers: dict[Hashable, AffineNumber] = {
