@@ -183,10 +183,9 @@ def test_pixels_share_units_of_few_channels(channels, width, stride):
     window: dict[str, Any] = {"stride": stride, "padding": (1, 1, 1, 1), "groups": channels}
     sums = plain_convolution(x, w, (stride, stride), (1, 1, 1, 1), (1, 1), channels)
     schedule = _depthwise(act, wgt)
+    how: dict[str, Any] = {"isa": schedule.isa, "schedule": schedule, "threads": 2 if NATIVE else 1}
     for kind in (bitsynth.Scale(rng.random(channels), rng.random(channels)), None):
-        conv = bitsynth.Conv2d(
-            w, 8, 8, **window, weight_encoding="signed", isa=schedule.isa, schedule=schedule, epilogue=kind, threads=2
-        )
+        conv = bitsynth.Conv2d(w, 8, 8, **window, **how, weight_encoding="signed", epilogue=kind)
         fits = schedule.channels // channels
         assert conv.packed.constants.numbers["joined_pixels"] == (fits if fits > 1 else 0)
         np.testing.assert_array_equal(conv(x), kind.reference(sums) if kind else sums)
