@@ -272,3 +272,19 @@ def test_data_are_numbers(made, tmp_path, array):
 
 def test_infinite_numbers_lie_on_no_tie(made):
     assert not sample_inputs.has_ties(read(made), "x", np.full((1, 1, 4, 5), -np.inf))
+
+
+def test_errors_of_large_operands_of_softmax_are_rounding(rng):
+    """A number near 250 is off by 250 units in the last place of 1, and so is its exponential, relative to itself."""
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0),
+        node("Mul", "q m", "r"),
+        node("Softmax", "r", "y", axis=-1),
+    ]
+    numbers = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(16), "m": np.float32(0.0123)}
+    made = model(nodes, {"x": (4, 2000)}, numbers)
+    net = bitsynth.compile(made, isa="avx2")
+    x = rng.integers(20000, 21000, (4, 2000)).astype(np.float32)
+    assert [edge.differ[comparison.OURS] for edge in comparison.checked(net, made, [{"x": x}]).edges] == [0, 0]
+    values = run(net.graph, {"x": x})
+    assert comparison._off(values, "y", values.floats("y").astype(np.float64) * (1 + 1e-11)).any()

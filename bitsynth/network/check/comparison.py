@@ -24,6 +24,8 @@ from bitsynth.progress import Progress, silent
 OURS = "C"
 _ROUNDINGS = 8
 """Units in the last place, of an edge's greatest number, that sums of real numbers may be off."""
+_EXPONENTIALS = ("exp", "softmax")
+"""Operators that multiply a relative error of their operand by its size."""
 _NOTHING = 1e-290
 """Numbers as small are 0."""
 _PEERS_OFF = 1e-4
@@ -201,7 +203,18 @@ def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:
         want = values.floats(name)
         if isinstance(edge.type, Integers):
             return np.asarray(got != want)
-    return _apart(got, want, _ROUNDINGS * _unit(got.dtype))
+    return _apart(got, want, _ROUNDINGS * _unit(got.dtype) * _condition(values, name))
+
+
+def _condition(values: Evaluation, name: str) -> float:
+    """Return by how much the computation of an edge multiplies relative errors of its operand.
+
+    exp(x + e) = exp(x) (1 + e): an error of x relative to x is multiplied by x. Softmax divides such numbers.
+    """
+    maker = values.graph.makers.get(name)
+    if maker is None or maker.op not in _EXPONENTIALS:
+        return 1.0
+    return 1.0 + float(np.abs(_real(values.floats(maker.inputs[0]))).max(initial=0.0))
 
 
 def _is_given_out(values: Evaluation, name: str) -> bool:
