@@ -186,12 +186,12 @@ def test_a_kernel_is_proved_for_all_sizes(family, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [LOOKUP, *WIDE[:2]])
+@pytest.mark.parametrize("name", [LOOKUP, WIDE[0]])
 def test_kernels_with_nested_loops_and_wide_vectors_are_proved_for_all_sizes(name):
     proof = prove(library(name, "gcc"), name, all_sizes=True)
     assert proof.loops is not None, proof.not_all
     assert len(proof.loops.heads) > 2
-    assert proof.loops.paths > 30
+    assert proof.loops.paths > 20
 
 
 LATE = {
