@@ -139,7 +139,7 @@ def _mark_used(product: Path) -> None:
     """Give the digest of a product, once a day, the time of this use."""
     digest = product.with_name(_DIGEST)
     with suppress(OSError):  # The folder may be one that this process can only read.
-        if time.time() - digest.stat().st_mtime > _DAY:
+        if abs(time.time() - digest.stat().st_mtime) > _DAY:
             os.utime(digest)
 
 
@@ -186,30 +186,33 @@ def _sweep(folder: Path, key: str) -> None:
 
     Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
     """
-    for path in (*folder.glob(_PARTS), *_find_unused(folder)):
+    parts, unused = [*folder.glob(_PARTS)], _find_unused(folder)
+    for path in (*parts, *unused):
         ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
             suppress(ToolError, SpecError),
             nullcontext() if ours else locked(lock, partial(_unusable, folder), wait=False),
         ):
-            shutil.rmtree(path, ignore_errors=True)
+            if path in parts or _is_unused(path):  # It may have been used since it was found.
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _find_unused(folder: Path) -> list[Path]:
     """Return the products that no process used for `_UNUSED_DAYS`; none if they were looked for in the last day."""
-    pruned, now = folder / "locks" / _PRUNED, time.time()
-    if pruned.exists() and now - pruned.stat().st_mtime < _DAY:
-        return []
+    pruned = folder / "locks" / _PRUNED
+    with suppress(FileNotFoundError):
+        if abs(time.time() - pruned.stat().st_mtime) < _DAY:
+            return []
     pruned.touch()
-    return [path for path in folder.glob(_PRODUCTS) if _used_at(path) < now - _UNUSED_DAYS * _DAY]
+    return [path for path in folder.glob(_PRODUCTS) if _is_unused(path)]
 
 
-def _used_at(folder: Path) -> float:
-    """Return the time of the last use of a product, in seconds; that of its folder if it has no digest."""
-    try:
-        return (folder / _DIGEST).stat().st_mtime
-    except OSError:
-        return folder.lstat().st_mtime
+def _is_unused(folder: Path) -> bool:
+    """Return whether no process used a product for `_UNUSED_DAYS`; not if it is gone, as others remove products too."""
+    for place in (folder / _DIGEST, folder):
+        with suppress(OSError):
+            return place.lstat().st_mtime < time.time() - _UNUSED_DAYS * _DAY
+    return False
 
 
 def _lock(folder: Path, key: str) -> Path:

@@ -4,11 +4,13 @@ import dataclasses
 import importlib.util
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from support.running_processes import gone
@@ -300,6 +302,27 @@ def test_compiled_code_that_nobody_uses_is_removed(cache):
     os.utime(cache / "locks" / "pruned", (now - 2 * day, now - 2 * day))
     toolchain.compile_for(isa, others[4])
     assert not used.parent.exists()
+
+
+def test_compiled_code_that_others_use_or_remove_meanwhile(cache, monkeypatch):
+    """Products that another process took, or removed, after they were found."""
+    isa, (day, now) = native_isa(), (24 * 60 * 60, time.time())
+    taken, removed = (toolchain.compile_for(isa, {f"{name}.c": f"int {name};\n"}) for name in "gh")
+    for path in (cache / "locks" / "pruned", taken.with_name("sha256"), removed.with_name("sha256")):
+        os.utime(path, (now - 60 * day, now - 60 * day))
+    glob = Path.glob
+
+    def found(folder, pattern):
+        paths = [*glob(folder, pattern)]
+        if removed.parent in paths:
+            shutil.rmtree(removed.parent)
+        yield from paths
+        if removed.parent in paths:
+            os.utime(taken.with_name("sha256"))
+
+    monkeypatch.setattr(Path, "glob", found)
+    toolchain.compile_for(isa, {"i.c": "int i;\n"})
+    assert taken.exists()
 
 
 def test_doctor_sees_what_is_there():
