@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.onnx_files import QONNX, model, node
 
+import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals, directed
@@ -414,3 +415,12 @@ def test_powers_of_e_are_as_good_as_infinite():
     nodes = [node("Mul", "v0 k", "m"), node("Exp", "m", "e")]
     graph = between_quantizers(nodes, "e", k=np.float32(2.0**20))
     assert run(graph, {"x": SMALL})["y"].tolist() == [[3, 3, 3, 3]]
+
+
+def test_rounded_numbers_beyond_int64_keep_their_sign():
+    numbers = {"s": np.float32(0.125), "z": np.float32(0), "b": np.float32(4)}
+    nodes = [node("Round", "x", "r"), node("Quant", "r s z b", "y", domain=QONNX, signed=1, narrow=0)]
+    net = bitsynth.compile(model(nodes, {"x": (1, 4)}, numbers), isa="avx2")
+    x = np.array([[1e30, -1e30, 9.3e18, -2.5]], np.float32)
+    wanted = [[0.875, -1, 0.875, -1]]
+    assert run(net.graph, {"x": x}).floats("y").tolist() == net(x).tolist() == wanted

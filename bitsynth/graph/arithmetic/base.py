@@ -92,6 +92,11 @@ _MAX_ROUNDED = 2.0**62
 """The largest result of a step function."""
 
 
+def limit_integers(integers: Tensor) -> Tensor:
+    """Return results of a step function as int64, those beyond `_MAX_ROUNDED` as that, as in C."""
+    return integers.clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
+
+
 class ArrayArithmetic(Arithmetic):
     """Base of the arithmetics whose numbers are elements of numpy's arrays."""
 
@@ -107,10 +112,10 @@ class ArrayArithmetic(Arithmetic):
         NaN is treated as less than all numbers if the function has a least value, else its result is 0.
         """
         if number.dtype == object:
-            return function(number).astype(np.int64)
+            return limit_integers(function(number))
         nan = np.isnan(number)
         integers = function(np.where(nan, -np.inf, number))
-        return np.where(nan & np.isinf(integers), 0, integers).clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
+        return limit_integers(np.where(nan & np.isinf(integers), 0, integers))
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """Return the greater numbers of two arrays."""

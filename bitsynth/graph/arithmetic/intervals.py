@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.base import Arithmetic, Quantity, limit_integers
 from bitsynth.graph.arithmetic.directed import (
     add_bounds,
     divide_bounds,
@@ -128,8 +128,8 @@ class Intervals(Arithmetic):
         argument = interval(number)
         low = function(argument.low)
         if argument.is_point or (low == (high := function(argument.high))).all():
-            return low.astype(np.int64)
-        return np.where(low == high, low, function(exactly(low != high))).astype(np.int64)
+            return limit_integers(low)
+        return limit_integers(np.where(low == high, low, function(exactly(low != high))))
 
     def matmul(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
