@@ -67,7 +67,7 @@ def test_every_method_is_clean_under_a_compiler(config, skip_isa):
     assert runner.call(f"{k.name}_selftest", bits=32) == 0
 
 
-@pytest.mark.parametrize("order", quick(["a53"], of=["rows", "a53"]))
+@pytest.mark.parametrize("order", quick([], of=["rows", "a53"]))
 def test_steps_of_128_are_clean(order, skip_isa):
     found = matmul.get_kernel("neon", 1, 1, method="popcount", channels=64, k_step=128)
     isa, k = load.load("neon"), found.with_order(order)
@@ -129,7 +129,7 @@ for isa in ISAS:
 """
 
 
-@pytest.mark.parametrize("step", quick([15], of=[15, 1]))
+@pytest.mark.parametrize("step", quick([], of=[15, 1]))
 def test_the_same_bytes_on_every_run(step):
     def rendered(seed):
         env = {**os.environ, "PYTHONHASHSEED": seed}

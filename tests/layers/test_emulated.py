@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from support.case_selection import quick
 from support.layer_cases import QUIET, Case, cases, check, machine, usable
 
 import bitsynth.layers.library
@@ -48,7 +49,7 @@ def run(m, count, **sizes):
     each()
 
 
-@pytest.mark.parametrize("m", [ONE, OTHER], ids=str)
+@pytest.mark.parametrize("m", quick([ONE], of=[ONE, OTHER]), ids=str)
 def test_some_layers_are_exact_in_emulators(m, skip_isa):
     usable(m, skip_isa)
     run(m, 5, epilogues=("none", "requantize", "thresholds") if m is ONE else ("none", "scale"), levels=(3,))
