@@ -32,6 +32,7 @@ class AffineMemory(CallMemory):
 
     Attributes:
         kernel: The kernel whose buffers these are.
+        row_terms: Whether the kernel reads `h`; if not, a caller may pass any address.
         facts: What is known on the path.
         tile: The tile that may be written.
         has_tile: Whether the result holds that tile from the start of the path.
@@ -40,6 +41,7 @@ class AffineMemory(CallMemory):
     """
 
     kernel: Kernel | None = None
+    row_terms: bool = True
     facts: LinearFacts = field(default_factory=LinearFacts)
     tile: AffineNumber = field(default_factory=lambda: number(0))
     has_tile: bool = False
@@ -87,7 +89,7 @@ class AffineMemory(CallMemory):
         limits = {
             "w": of("every_step") * (kernel.columns * kernel.column_bytes),
             "g": of("tiles") * (4 * kernel.columns),
-            "h": number(4 * kernel.rows),
+            "h": number(4 * kernel.rows * self.row_terms),
             "a": of("segments") * (8 * kernel.rows),
         }
         limit = limits[array] if isinstance(array, str) else of("steps") * kernel.row_bytes

@@ -83,7 +83,9 @@ def affine_result(
 
     NotShown if it is no sum. Products need the numbers of a call and are the caller's.
     """
-    same, flags_before = a == b, flags.compared
+    if bits == WORD_BITS and what.does == "shift left" and isinstance(b, int) and not b & _LONG:
+        return a  # Shifts by 0 leave flags as they are.
+    same = a == b
     flags.clear()
     if bits != WORD_BITS or what.carry:
         raise NotShown("a part of a number that depends on sizes is computed with")
@@ -91,8 +93,6 @@ def affine_result(
         flags.compared = (a, 0)
         return a
     if what.does == "shift left" and isinstance(b, int):
-        if b == 0:
-            flags.compared = flags_before
         return a * (1 << (b & _LONG))
     if what.does not in {"add", "subtract"}:
         raise NotShown("it is no sum of numbers that depend on sizes")

@@ -50,6 +50,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         counter: The register that holds the address of the next instruction.
         padding: Beginnings of mnemonics with which compilers fill gaps.
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
+        vector_encodings: First bytes of vector instructions; processors refuse some prefixes before these.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
         aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
@@ -76,6 +77,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counter: str
     padding: list[str]
     general: dict[str, list[str]]
+    vector_encodings: list[int]
     vectors: dict[str, int]
     vector_registers: int
     order: dict[str, list[int]]

@@ -562,8 +562,7 @@ def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
     """Return unknowns as sums of others, from sums that are 0."""
     out: dict[Hashable, AffineNumber] = {}
     for equality in equalities:
-        zero = equality.replaced(out)
-        if max(map(abs, (zero.number, *(times for _, times in zero.terms)))) > _EXACT:
+        if not _is_small(equality) or not _is_small(zero := equality.replaced(out)):
             continue
         shared = gcd(zero.number, *(times for _, times in zero.terms))
         units = [(key, times // shared) for key, times in zero.terms if abs(times) == shared and not _is_address(key)]
@@ -572,13 +571,18 @@ def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
         key, times = min(units, key=lambda x: (x[0] in PARAMETERS, isinstance(x[0], str)))
         divided = AffineNumber(zero.number // shared, {k: n // shared for k, n in zero.terms})
         value = (AffineNumber.unknown(key) * times - divided) * times
-        out = {name: x.replaced({key: value}) for name, x in out.items()}
-        out[key] = value
+        solved = {name: x.replaced({key: value}) for name, x in out.items()} | {key: value}
+        if all(map(_is_small, solved.values())):
+            out = solved
     return out
 
 
 _EXACT = 1 << 28
-"""Sums with greater numbers are not solved: with smaller ones no arithmetic of sums leaves 64 bits."""
+"""The most that the numbers of a sum that is solved are together: so no product of two such sums leaves 64 bits."""
+
+
+def _is_small(x: AffineNumber) -> bool:
+    return abs(x.number) + sum(abs(times) for _, times in x.terms) <= _EXACT
 
 
 def _is_address(key: Hashable) -> bool:

@@ -21,7 +21,7 @@ WORD = 8
 """Bytes of a general register, and of an address."""
 _WIDEST = 64
 """Bytes of the widest vector register."""
-_CLEARS_ABOVE = 4
+CLEARS_ABOVE = 4
 """Writing this many bytes of a general register, or more, clears the bytes above them."""
 _EVERY = (1 << 8 * WORD) - 1
 
@@ -143,6 +143,8 @@ class RegisterFile:
     def address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
         """Return a function that computes the address of an operand in memory."""
         place = operand.mem
+        if ins.addr_size != WORD:
+            raise NotShown("an address of this kind is not known")
         base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
         scale, fixed, general, counter = place.scale, self._offset(ins, operand), self.general, self.table.counter
         if base == counter:
@@ -219,20 +221,27 @@ class RegisterFile:
         """Return a function that writes a general operand."""
         size: int = operand.size
         every = (1 << 8 * size) - 1
+
+        def lowest(x: GeneralContent) -> Content:
+            """Return the lowest `size` bytes."""
+            if isinstance(x, int):
+                return self.values.number(x, size)
+            assert len(x) >= size
+            return x if len(x) == size else self.values.content(x.data[:size])
+
         if self.is_memory(operand):
             address = self.address(ins, operand, following)
-            return lambda x: self.memory.store(address(), self.values.number(x, size) if isinstance(x, int) else x)
+            return lambda x: self.memory.store(address(), lowest(x))
         full = self._general(ins, operand)
 
         def written(x: GeneralContent) -> GeneralContent:
-            if isinstance(x, int) and size >= _CLEARS_ABOVE:
+            if isinstance(x, int) and size >= CLEARS_ABOVE:
                 return x & every
             old = self.general[full]
             if isinstance(x, int) and isinstance(old, int):
                 return old & ~every | x & every
-            new = self.values.number(x, size) if isinstance(x, int) else x
-            above = self.values.number(0, WORD) if size >= _CLEARS_ABOVE else self.content(old)
-            joined = self.values.content((*new.data, *above.data[size:]))
+            above = self.values.number(0, WORD) if size >= CLEARS_ABOVE else self.content(old)
+            joined = self.values.content((*lowest(x).data, *above.data[size:]))
             return joined.as_int if joined.is_known else joined
 
         if full == self.table.stack:

@@ -6,7 +6,7 @@ architecture, by mnemonic and operand sizes; an instruction that is declared now
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from bitsynth.errors import ToolError
@@ -18,7 +18,7 @@ from bitsynth.objects.arithmetic import affine_result, as_signed, computed
 from bitsynth.objects.declared import by_mnemonic, machine_table
 from bitsynth.objects.elf import INSTALL, ObjectFile
 from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
-from bitsynth.objects.operands import WORD, GeneralContent, RegisterFile
+from bitsynth.objects.operands import CLEARS_ABOVE, WORD, GeneralContent, RegisterFile
 from bitsynth.objects.values import Contents
 
 Action = Callable[[], int | None]
@@ -153,6 +153,8 @@ class CodeProcessor:
 
     def _action(self, ins: Any, following: int, parts: tuple[str, str] | None) -> Action:
         name, does = ins.mnemonic, self._table.moves.get(ins.mnemonic, "")
+        if does in _JUMPS or (parts and parts[0] == "jump"):
+            self._require_no_prefix(ins, {ins.opcode[0]})
         if does.startswith(("nothing", "clear")):
             return self._idle(ins, does)
         if any(ins.prefix[:1]):
@@ -166,13 +168,24 @@ class CodeProcessor:
             return self._arithmetic(ins, following)
         return self._vector_action(ins, following)
 
+    def _require_no_prefix(self, ins: Any, first: Collection[int]) -> None:
+        """Raise NotShown unless an instruction begins with one of these bytes.
+
+        Processors disagree about jumps with prefixes, and refuse vector instructions that have some. Capstone does not
+        report all of them.
+        """
+        if ins.bytes[0] not in first:
+            raise NotShown("a prefix of this kind is not known")
+
     def _idle(self, ins: Any, does: str) -> Action:
         registers, operands = self.registers, ins.operands
         if does.startswith("clear"):
+            self._require_no_prefix(ins, self._table.vector_encodings)
             kept, count = (int(word) for word in does.split() if word.isdigit())
             return lambda: registers.clear_vectors(kept, count)
         one = len({operand.reg for operand in operands if registers.is_register(operand)}) == 1
-        if does.endswith("of one register") and not (one and all(map(registers.is_register, operands))):
+        clears = any(CLEARS_ABOVE <= operand.size < WORD for operand in operands)
+        if does.endswith("of one register") and (clears or not (one and all(map(registers.is_register, operands)))):
             raise NotShown("no declaration of this instruction")
         return lambda: None
 
@@ -298,6 +311,7 @@ class CodeProcessor:
         known = by_mnemonic(self.isa).get(name)
         if not known:
             raise NotShown("no declaration of this instruction")
+        self._require_no_prefix(ins, self._table.vector_encodings)
         forms = [form for form in known if form.feature in self._features]
         if not forms:
             raise NotShown(f"the kernel does not need {known[0].feature}, which this instruction is of")

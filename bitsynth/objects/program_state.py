@@ -108,7 +108,7 @@ class ProgramMachine:
         sizes = {
             "&w": every * kernel.columns * kernel.column_bytes,
             "&g": 4 * kernel.columns * tiles,
-            "&h": z3.IntVal(4 * kernel.rows),
+            "&h": z3.IntVal(4 * kernel.rows * self.run.row_terms),
             "&c": 4 * ((kernel.rows - 1) * ldc + kernel.columns * tiles),
             "&a": 8 * kernel.rows * segments,
         }

@@ -177,9 +177,9 @@ def _all_sizes(path: Path, kernel: MatmulKernel, features: set[str], processors:
     program, values = kernel.entry.kernel, Contents()
     isa = load(program.isa)
     file = read_object(path, machine_table(isa), _PAGE * secrets.randbelow(END // 4 // _PAGE))
-    memory = AffineMemory(values, kernel=program)
-    processor = CodeProcessor(file, isa, values, memory, features)
     reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
+    memory = AffineMemory(values, kernel=program, row_terms=reference.row_terms)
+    processor = CodeProcessor(file, isa, values, memory, features)
     unit = 2 * _ALIGNED["stack"]  # An odd multiple of the alignment, which nothing has by accident.
     stack, back = (_STACKS + unit * secrets.randbelow(END) + unit // 2 for _ in range(2))
     proof = LoopRule(processor, memory, reference, file.function(kernel.name), stack, back).prove()
@@ -191,7 +191,7 @@ def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, size
     """Run the function for one set of sizes and compare its tiles; return how many registers were compared."""
     kernel, isa = reference.kernel, reference.isa
     width = kernel.columns * sizes.tiles + _GAP
-    processor.memory.arrays = _arrays(processor.file, kernel, sizes, width, layout)
+    processor.memory.arrays = _arrays(processor.file, reference, sizes, width, layout)
     processor.memory.written.clear()
     processor.memory.stored_at.clear()
     arguments = [sizes.tiles, sizes.segments, sizes.steps, *(layout.start(x) for x in "awghc"), width]
@@ -221,14 +221,17 @@ def _unlike(values: Contents, have: Content, want: Content) -> str:
     return "; ".join([*reads, "no bytes were found on which they differ"])
 
 
-def _arrays(file: ObjectFile, kernel: Kernel, sizes: Sizes, width: int, layout: _MemoryLayout) -> list[MemoryPlace]:
+def _arrays(
+    file: ObjectFile, reference: ProgramRun, sizes: Sizes, width: int, layout: _MemoryLayout
+) -> list[MemoryPlace]:
     """Return the buffers of a call, as long as the C interface says, and the object's constants."""
+    kernel = reference.kernel
     rows, steps = range(kernel.rows * sizes.segments), sizes.all_steps
     pointers = b"".join(layout.row(k).to_bytes(8, "little") for k in rows)
     arrays = [
         MemoryPlace("w", layout.start("w"), sizes.tiles * steps * kernel.columns * kernel.column_bytes),
         MemoryPlace("g", layout.start("g"), 4 * sizes.tiles * kernel.columns),
-        MemoryPlace("h", layout.start("h"), 4 * kernel.rows),
+        MemoryPlace("h", layout.start("h"), 4 * kernel.rows * reference.row_terms),
         *(MemoryPlace(("row", k), layout.row(k), sizes.steps * kernel.row_bytes) for k in rows),
         *file.constants,
         MemoryPlace("a", layout.start("a"), len(pointers), pointers),

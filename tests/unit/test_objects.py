@@ -94,6 +94,18 @@ def at_entry(instructions):
     return lambda text: text.replace(f"\n{BYTES}:\n", f"\n{BYTES}:\n{instructions}\n")
 
 
+def prove_rule(path):
+    """What the loop rule shows of the kernel's object; the chosen sizes are not run."""
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    pytest.importorskip("z3")
+    from bitsynth.objects.prove import _all_sizes
+
+    kernel = kernel_of(BYTES)
+    program = kernel.entry.kernel
+    return _all_sizes(path, kernel, {load(program.isa)[op].feature for op in program.forms}, [])
+
+
 def run_code(folder, body, isa="avx512", data=""):
     """The memory after a function with this body was run; `rdi` is the address of 64 bytes that it may write."""
     path = assembled(folder, f".globl f\n.type f, @function\nf:\n{body}\nret\n.size f, .-f\n{data}\n")
@@ -239,6 +251,50 @@ def test_what_is_wrong_for_other_sizes_alone_is_not_proved_for_all(change, tmp_p
     proof = prove(compiled(tmp_path, BYTES, *LATE[change]), BYTES, all_sizes=True)
     assert proof.loops is None
     assert re.search(rf"{BYTES} at 0x\w+: ", proof.not_all)
+
+
+NARROW = {
+    "tiles of 16 bits": "xorl %eax, %eax\nleaw (%rdi), %ax\nmovq %rax, -24(%rsp)\nmovq -24(%rsp), %rdi",
+    "steps of 32 bits": "leal (%rdx), %eax\nmovq %rax, -24(%rsp)\nmovq -24(%rsp), %rdx",
+    "steps of 32 bits through a vector": "leal (%rdx), %eax\nvmovq %rax, %xmm0\nvmovq %xmm0, %rdx",
+}
+
+
+@pytest.mark.parametrize("change", NARROW)
+def test_a_part_of_a_number_is_not_taken_for_it(change, tmp_path):
+    with pytest.raises(NotShown, match="a general register that holds data is computed with"):
+        prove_rule(kernel_object(tmp_path, at_entry(NARROW[change])))
+
+
+def test_a_shift_by_0_leaves_flags_as_they_are(tmp_path):
+    compare = "movl $5000, %eax\ncmpq %rdi, %rax\nmovq %rdi, %rax\nincq %rax\nshlq $0, %rax\njnc 1f\nret\n1:"
+    with pytest.raises(NotShown, match="jae: it depends on flags that have no value"):
+        prove_rule(kernel_object(tmp_path, at_entry(compare)))
+
+
+def test_row_terms_that_the_kernel_does_not_have_are_not_read(tmp_path):
+    path = kernel_object(tmp_path, at_entry("movq 8(%rsp), %rax\nvmovdqu (%rax), %xmm0"))
+    with pytest.raises(Refuted, match="16 bytes that belong to no buffer are read, 0 bytes from the start of h"):
+        prove(path, BYTES)
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.affine_memory import AffineMemory
+
+    memory = AffineMemory(Contents(), kernel=kernel_of(BYTES).entry.kernel, row_terms=False)
+    memory.load(AffineNumber.unknown("&h"), 16)
+    with pytest.raises(NotShown, match=r"16 bytes of h \+ 0 may lie outside of it"):
+        memory.check_accesses()
+
+
+def test_equalities_with_large_numbers_are_not_solved():
+    pytest.importorskip("z3")
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.loops import _solved
+
+    x, y, z = (AffineNumber.unknown(name) for name in "xyz")
+    assert _solved([x - y * (1 << 20)]) == {"x": y * (1 << 20)}
+    # With x = 2**27 y, modulo 2**64, 2**37 x is 0.
+    assert "z" not in _solved([x - y * (1 << 27), z - x * (1 << 37)])
+    assert "z" not in _solved([x - y * (1 << 27), z - x * (1 << 27)])
 
 
 @pytest.mark.slow
@@ -508,6 +564,33 @@ def test_an_instruction_of_another_set_is_refused(tmp_path):
         run_code(tmp_path, "vxorps %zmm0, %zmm0, %zmm0")
     with pytest.raises(NotShown, match="the kernel does not need vbmi"):
         run_code(tmp_path, "vpermb %zmm0, %zmm0, %zmm0")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ".byte 0x66\nret", ".byte 0x66\ncall 1f\n1: pop %rax", ".byte 0x66\njmp 1f\n1:",
+        "cmp %eax, %eax\n.byte 0x66, 0x0f, 0x84\n.long 0", ".byte 0x66\nvzeroupper", ".byte 0xf2\nvzeroupper",
+        ".byte 0x66\nvpxor %ymm0, %ymm0, %ymm0", ".byte 0xf2\nvpxor %ymm0, %ymm0, %ymm0",
+        ".byte 0xf3\nvpxord %zmm0, %zmm0, %zmm0",
+    ],
+)  # fmt: skip
+def test_prefixes_that_change_or_forbid_an_instruction_are_refused(tmp_path, code):
+    with pytest.raises(NotShown, match=r"a prefix of this kind is not known|no instruction"):
+        run_code(tmp_path, code)
+    run_code(tmp_path, code.replace(".byte 0x66, 0x0f", ".byte 0x0f") if "long" in code else code.split("\n", 1)[1])
+
+
+def test_an_address_of_32_bits_is_refused(tmp_path):
+    run_code(tmp_path, "lea -1, %rax")
+    with pytest.raises(NotShown, match="an address of this kind is not known"):
+        run_code(tmp_path, ".byte 0x67\nlea -1, %rax")
+
+
+def test_an_exchange_of_half_a_register_with_itself_is_refused(tmp_path):
+    run_code(tmp_path, "xchg %rdi, %rdi\nxchg %di, %di\nnop")
+    with pytest.raises(NotShown, match="xchg edi, edi: no declaration of this instruction"):
+        run_code(tmp_path, "xchg %edi, %edi")
 
 
 def test_a_move_that_is_not_taken_reads_memory(tmp_path):
