@@ -442,8 +442,8 @@ def an_alias_by_a_view_that_c_does_not_know(x: Library) -> None:
 # Kernels.
 
 
-def _products(x: Library) -> list[Any]:
-    return [kernel for kernel in x.given["kernels"] if kernel["kind"] == "product"]
+def _kernels(x: Library, kind: str) -> list[Any]:
+    return [kernel for kernel in x.given["kernels"] if kernel["kind"] == kind]
 
 
 @forgery
@@ -460,15 +460,22 @@ def no_kernels_of_any_step(x: Library) -> None:
 
 @forgery
 def digests_of_kernels_exchanged(x: Library) -> None:
-    one, other = _products(x)
+    one, other, *_ = _kernels(x, "elementwise")
     one["digest"], other["digest"] = other["digest"], one["digest"]
 
 
 @forgery
-def a_kernel_of_other_widths(x: Library) -> None:
-    one, other = _products(x)
-    assert one["name"] in x.step(FIRST)["kernels"]
-    x.step(FIRST)["kernels"][0] = other["name"]
+def an_epilogue_of_other_widths(x: Library) -> None:
+    one, other, *_ = _kernels(x, "elementwise")
+    assert x.step(FIRST)["kernels"][1] == one["name"]
+    x.step(FIRST)["kernels"][1] = other["name"]
+
+
+@forgery
+def a_kernel_of_another_kind(x: Library) -> None:
+    (product,), (depthwise,) = (_kernels(x, kind) for kind in ("product", "depthwise"))
+    assert x.step(FIRST)["kernels"][0] == product["name"]
+    x.step(FIRST)["kernels"][0] = depthwise["name"]
 
 
 @forgery
