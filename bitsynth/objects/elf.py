@@ -15,7 +15,7 @@ from bitsynth.objects.memory import MemoryPlace, NotShown
 
 INSTALL = "proving objects needs capstone and pyelftools: pip install 'bitsynth[objects]'"
 END = 1 << 32
-"""Sections end below this address; buffers and the stack are above it."""
+"""The most bytes of memory that the sections of a file take."""
 _FIRST, _PAGE = 0x10000, 0x1000
 """The lowest address of a section of an object, and the bytes that a process loads or protects as one."""
 _RELOCATED = 8
@@ -31,9 +31,10 @@ class ObjectFile:
 
     Attributes:
         base: The number that was added to all addresses.
+        plain: Where the sections of the file lie: start, end, and start with base 0 and default alignment.
         functions: Functions that a program can find by name.
         symbols: Names, addresses and sizes of all functions, those that no other object sees included.
-        unknown: The name of the symbol of another object that decides a byte of code, by the byte's address.
+        unknown: What decides a byte of code and is not known before the object is loaded, by the byte's address.
     """
 
     path: Path
@@ -43,11 +44,17 @@ class ObjectFile:
     functions: dict[str, tuple[int, int]]
     symbols: tuple[tuple[str, int, int], ...]
     unknown: Mapping[int, str]
+    plain: tuple[tuple[int, int, int], ...]
 
     def require_known(self, address: int, size: int) -> None:
         """Raise NotShown if another object decides one of the bytes of an instruction."""
         for name in (self.unknown[k] for k in range(address, address + size) if k in self.unknown):
-            raise NotShown(f"it needs {name}, which is in another object")
+            raise NotShown(f"it needs {name}")
+
+    def in_file(self, address: int) -> int:
+        """Return the address that code or a constant has with base 0, wherever it was loaded."""
+        places = (plain + address - start for start, end, plain in self.plain if start <= address <= end)
+        return next(places, address - self.base)
 
     def instruction_bytes(self, address: int) -> bytes:
         """Return the code from `address` on, as long as the longest instruction; NotShown if there is none."""
@@ -56,6 +63,11 @@ class ObjectFile:
                 first = address - array.start
                 return array.known[first : first + _LONGEST]
         raise NotShown("it runs into what is no code of the object")
+
+    def in_memory(self, in_file: int) -> int:
+        """Return where what has an address with base 0 lies."""
+        places = ((start, in_file - plain, end - start) for start, end, plain in self.plain)
+        return next((start + at for start, at, size in places if 0 <= at <= size), in_file + self.base)
 
     def function_at(self, address: int) -> tuple[str, int, int] | None:
         """Return name, address and size of the function that an address is in; None if it is in none."""
@@ -69,9 +81,10 @@ class ObjectFile:
         raise SpecError(f"{self.path} has no function {name}; " + (f"it has {some}" if some else "it has no symbols"))
 
 
-def read_object(path: Path, table: MachineTable, base: int = 0) -> ObjectFile:
+def read_object(path: Path, table: MachineTable, base: int = 0, *, even: bool = False) -> ObjectFile:
     """Return the object at `path`, loaded `base` bytes, a multiple of a page, behind its least address.
 
+    Sections that are not linked yet lie at odd multiples of their alignment, or with `even` at even ones.
     SpecError if it is none of the architecture, ToolError if pyelftools is missing.
     """
     try:
@@ -81,7 +94,7 @@ def read_object(path: Path, table: MachineTable, base: int = 0) -> ObjectFile:
         raise ToolError(INSTALL) from None
     try:
         with path.open("rb") as file:
-            return _Reader(path, ELFFile(file), table, base).read()
+            return _Reader(path, ELFFile(file), table, base, even=even).read()
     except (ELFError, OSError) as error:
         raise SpecError(f"{path}: want an ELF object or library: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, struct.error):
@@ -91,10 +104,11 @@ def read_object(path: Path, table: MachineTable, base: int = 0) -> ObjectFile:
 class _Reader:
     """One file that is read: its sections, and where they are placed."""
 
-    def __init__(self, path: Path, file: Any, table: MachineTable, base: int) -> None:
-        self._path, self._file, self._table, self._base = path, file, table, base
+    def __init__(self, path: Path, file: Any, table: MachineTable, base: int, *, even: bool) -> None:
+        self._path, self._file, self._table, self._base, self._even = path, file, table, base, even
         self._sections = list(file.iter_sections())
         self._starts: dict[int, int] = {}
+        self._plain: dict[int, int] = {}
         self._data: dict[int, bytearray] = {}
         self._unknown: dict[int, str] = {}
 
@@ -125,7 +139,8 @@ class _Reader:
         unique = [x for x in visible if self._is_function(x) and counts[x.name] == 1]
         functions = {x.name: self._span(x, relocatable) for x in unique}
         symbols = tuple((x.name, *self._span(x, relocatable)) for x in (*inner, *dynamic) if self._is_function(x))
-        return ObjectFile(self._path, self._base, code, constants, functions, symbols, self._unknown)
+        plain = tuple((at, at + len(self._data[k]), self._plain[k]) for k, at in self._starts.items())
+        return ObjectFile(self._path, self._base, code, constants, functions, symbols, self._unknown, plain)
 
     def _is_function(self, symbol: Any) -> bool:
         return symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] in self._starts
@@ -150,18 +165,19 @@ class _Reader:
 
     def _place(self, relocatable: bool) -> None:
         """Give sections addresses: in a library those of its header, in an object one behind the other."""
-        end = self._base + _FIRST
+        end, plain_end = self._base + _FIRST, _FIRST
         for index, section in enumerate(self._sections):
             size = section["sh_size"]
             if not section["sh_flags"] & _ALLOCATED or not size:
                 continue
-            start = self._base + section["sh_addr"]
-            if relocatable:  # Its alignment and no more: an odd multiple of it.
+            start, plain = self._base + section["sh_addr"], section["sh_addr"]
+            if relocatable:
                 align = max(1, section["sh_addralign"])
-                start = -(-end // (2 * align)) * 2 * align + align
-            end = max(end, (start + size + _PAGE) & -_PAGE)
-            if end > END:
-                raise SpecError(f"{self._path}: its sections end at {end:#x}; want them below {END:#x}")
+                start, plain = (-(-x // (2 * align)) * 2 * align for x in (end, plain_end))
+                start, plain = start + align * (not self._even), plain + align
+            end, plain_end = (max(x, (y + size + _PAGE) & -_PAGE) for x, y in ((end, start), (plain_end, plain)))
+            if end - self._base > END:
+                raise SpecError(f"{self._path}: its sections take {end - self._base:#x} bytes; want up to {END:#x}")
             data = section.data() if section["sh_type"] != "SHT_NOBITS" else bytes(size)
             if len(data) != size:
                 raise SpecError(f"{self._path} is truncated: {section.name} has {len(data)} of {size} bytes")
@@ -170,7 +186,7 @@ class _Reader:
             )
             if not relocatable and not self._writable(index) and not loaded:
                 raise SpecError(f"{self._path}: {section.name} is not loaded where its header says")
-            self._starts[index], self._data[index] = start, bytearray(data)
+            self._starts[index], self._plain[index], self._data[index] = start, plain, bytearray(data)
 
     def _is_loaded(self, address: int, offset: int, size: int) -> bool:
         """Return whether a segment, and no other, puts bytes of the file at their address: a process loads segments."""
@@ -186,7 +202,10 @@ class _Reader:
         )
 
     def _relocate(self, section: Any) -> None:
-        """Apply the relocations of a section, except those to symbols of other objects, whose bytes are unknown."""
+        """Apply the relocations of a section.
+
+        Bytes that hold an address of the object, or of another, are unknown: nobody knows where it will be loaded.
+        """
         from elftools.elf.descriptions import describe_reloc_type
 
         target = section["sh_info"]
@@ -201,11 +220,14 @@ class _Reader:
                 raise SpecError(f"{self._path}: relocation {kind} in {self._sections[target].name} is not known")
             symbol = symbols.get_symbol(relocation["r_info_sym"])
             section_of = symbol["st_shndx"]
-            if section_of not in self._starts and section_of != "SHN_ABS":
+            inside, is_number = section_of in self._starts, section_of == "SHN_ABS"
+            if not (inside if kind in self._table.relative else is_number):
+                name = symbol.name or (self._sections[section_of].name if inside else "a symbol")
+                where = "another object" if not (inside or is_number) else "memory"
                 if not section_is_code:
-                    raise SpecError(f"{self._path}: constants hold the address of {symbol.name}, of another object")
+                    raise SpecError(f"{self._path}: constants hold the address of {name}, of {where}")
                 at = self._starts[target] + offset
-                self._unknown |= dict.fromkeys(range(at, at + size), symbol.name)
+                self._unknown |= dict.fromkeys(range(at, at + size), f"{name}, which is in {where}")
                 continue
             value = self._starts.get(section_of, 0) + symbol["st_value"] + relocation["r_addend"]
             if kind in self._table.relative:

@@ -133,7 +133,7 @@ class LoopRule:
         """Return the function, the address in the file, and the mnemonic of an instruction."""
         file, text = self.processor.file, self.processor.text.get(address, "no instruction")
         function = file.function_at(address)
-        return f"{function[0] if function else ''} at {address - file.base:#x}: {text.split()[0]}"
+        return f"{function[0] if function else ''} at {file.in_file(address):#x}: {text.split()[0]}"
 
     def prove(self) -> LoopProof:
         """Return what was shown; NotShown says where the rule does not apply."""
@@ -160,7 +160,7 @@ class LoopRule:
 
     def _checked(self) -> LoopProof:
         """Check each path from each head with the relations as they are: none may change."""
-        proof = LoopProof([address - self.processor.file.base for address in sorted(self.cuts)])
+        proof = LoopProof([self.processor.file.in_file(address) for address in sorted(self.cuts)])
         idle: dict[HeadKey, set[HeadKey]] = {}
         starts: list[HeadKey | str] = [*CASES, *self.heads]
         for start in starts:
@@ -299,7 +299,7 @@ class _Path:
             elif arrival := self.arrival(address, after):
                 arrival.transitions = transitions
                 return arrival
-        what = "returns" if returned else f"is at the loop head {address - self._processor.file.base:#x}"
+        what = "returns" if returned else f"is at the loop head {self._processor.file.in_file(address):#x}"
         raise NotShown(f"no state of the program, up to {len(states) - 1} transitions on, is that in which it {what}")
 
     def _enter(self) -> dict[str, GeneralContent]:
@@ -578,11 +578,11 @@ def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
 
 
 _EXACT = 1 << 28
-"""The most that the numbers of a sum that is solved are together: so no product of two such sums leaves 64 bits."""
+"""Sums with greater numbers are not solved: no product of two sums with smaller ones leaves 64 bits."""
 
 
 def _is_small(x: AffineNumber) -> bool:
-    return abs(x.number) + sum(abs(times) for _, times in x.terms) <= _EXACT
+    return max(map(abs, (x.number, *(times for _, times in x.terms)))) <= _EXACT
 
 
 def _is_address(key: Hashable) -> bool:

@@ -123,18 +123,23 @@ class CodeProcessor:
     def text_at(self, address: int) -> str:
         """Return the function, the address and the instruction in words."""
         function = self.file.function_at(address)
-        return f"{function[0] if function else ''} at {address:#x}: {self.text.get(address, 'no instruction')}"
+        text, plain = self.text.get(address, "no instruction"), self.file.in_file(address)
+        return f"{function[0] if function else ''} at {plain:#x}: {text}"
 
-    def _disassembled(self, address: int) -> Any:
-        ins = next(self._decoder.disasm(self.file.instruction_bytes(address), address), None)
+    def _disassembled(self, address: int, loaded_at: int) -> Any:
+        ins = next(self._decoder.disasm(self.file.instruction_bytes(address), loaded_at), None)
         undefined = self._table.undefined
         if ins is None or any(ins.bytes[0] == x and ins.bytes[at] & mask == bits for x, at, mask, bits in undefined):
             raise NotShown("these bytes are no instruction")
         return ins
 
+    def _note_text(self, address: int) -> None:
+        """Write down an instruction with the addresses that it has with base 0."""
+        self.text[address] = _words(self._disassembled(address, self.file.in_file(address)))
+
     def _decode(self, address: int) -> tuple[Action, int]:
-        ins = self._disassembled(address)
-        self.text[address] = _words(ins)
+        ins = self._disassembled(address, address)
+        self._note_text(address)
         self.file.require_known(address, ins.size)
         following = address + ins.size
         parts = self._table.conditional_parts(ins.mnemonic)
@@ -145,10 +150,10 @@ class CodeProcessor:
     def skipped(self, address: int) -> tuple[bool, int]:
         """Return whether what was not run at an address is more than padding, and the address behind it."""
         try:
-            ins = self._disassembled(address)
+            ins = self._disassembled(address, address)
         except NotShown:
             return True, address + 1
-        self.text[address] = _words(ins)
+        self._note_text(address)
         return not ins.mnemonic.startswith(tuple(self._table.padding)), address + ins.size
 
     def _action(self, ins: Any, following: int, parts: tuple[str, str] | None) -> Action:

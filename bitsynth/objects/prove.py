@@ -2,16 +2,16 @@
 
 The function runs with numbers for sizes and pointers, and with unknown bytes in its buffers. Its tile must be what the
 proved program computes of the same bytes: then the certificate of the kernel says what it is. Sizes are chosen about
-the periods of all loops (`sizes_of`). Each runs twice, with the object, the buffers and the stack in two layouts of
-memory: an address that is a number in the code is right in one at most. Then the loop rule (`loops.py`) shows it for
-all sizes; where it does not apply, the object is proved for the sizes that ran.
+the periods of all loops (`sizes_of`). Each runs twice, with the object, the buffers and the stack at random addresses,
+and at their complements: what depends on a bit of an address is right in one of the two at most. Then the loop rule
+(`loops.py`) shows it for all sizes; where it does not apply, the object is proved for the sizes that ran.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
-from bitsynth.objects.declared import machine_table
-from bitsynth.objects.elf import END, ObjectFile, read_object
+from bitsynth.objects.declared import MachineTable, machine_table
+from bitsynth.objects.elf import ObjectFile, read_object
 from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
@@ -38,10 +38,14 @@ MAX_STEPS = 1 << 13
 """The most steps of a call that is run."""
 _ALIGNED = {"back": 1, "a": 8, "w": 8, "g": 4, "h": 4, "c": 4, "rows": 8, "stack": 16}
 """Alignments that the C interface promises of buffers and of each row, and the ABI of the stack, in bytes."""
+RANDOM = secrets.SystemRandom()
+"""Draws addresses, which nobody may know when an object is written."""
+_USER_BITS, _REGION_BITS, _SPAN_BITS = 47, 42, 40
+"""Bits of the addresses of a process, of those in a region, which has one buffer, and in a quarter of a region."""
+_ROWS_APART = 1 << 24
+"""The bytes from a row of `a` to the next, about; rows have less than a half of it."""
 _PAGE = 1 << 12
 """The bytes of which a process loads an object a multiple away from its least address."""
-_STACKS = 1 << 45
-"""Stacks of calls with unknown sizes are above this address."""
 _SHORT = 64
 """For periods below this, sizes are a step less, the period, a step more, and twice the period."""
 _NO_PERIOD = 8
@@ -52,29 +56,44 @@ _GAP = 4
 
 @dataclass(frozen=True)
 class _MemoryLayout:
-    """Where things lie in memory: the object at `base`, buffers `apart` bytes from each other in some order.
+    """Where things lie in memory: at random `places`, in regions that are distinct, with the bits `flipped`.
 
-    Every address is an odd multiple of the alignment that is promised, so that nothing has more by accident.
+    A call runs in two layouts, in which each bit of an address above the alignment that is promised differs. So what
+    depends on one such bit, as an instruction that wants more alignment does, is right in one of the two at most.
+
+        a place, aligned to 8:    0x05a3_9c10_7d48 in the first layout, 0x7a5c_63ef_82b0 in the second
     """
 
-    base: int
-    order: tuple[str, ...]
-    apart: int
-    row_apart: int
+    places: Mapping[str, int]
+    flipped: int
 
     def start(self, name: str) -> int:
         """Return the address of a buffer, or that which the function returns to."""
-        return (1 + self.order.index(name)) * self.apart + _ALIGNED[name]
+        return (self.places[name] ^ self.flipped) & -_ALIGNED[name]
 
     def row(self, k: int) -> int:
-        """Return the address of a row of `a`; no two distances of rows are the same."""
-        return self.start("rows") + k * self.row_apart + 2 * _ALIGNED["rows"] * k * k
+        """Return the address of row `k` of `a`: rows are `_ROWS_APART` bytes from each other, give or take a half."""
+        apart: int = (self.places["rows"] * (k * k + 1) >> 7) % (_ROWS_APART // 2)
+        place = (self.places["rows"] & -(1 << _SPAN_BITS)) + k * _ROWS_APART + apart
+        return (place ^ self.flipped) & -_ALIGNED["rows"]
 
 
-_LAYOUTS = (
-    _MemoryLayout(0, tuple(_ALIGNED), 16 * END, 1 << 24),
-    _MemoryLayout(0x1230000, tuple(reversed(_ALIGNED)), 23 * END, 3 << 23),
-)
+def _place(region: int) -> int:
+    """Return a random address of a region, not near to its ends, nor is its complement."""
+    half: int = RANDOM.choice((1, 2))
+    return region << _REGION_BITS | half << _SPAN_BITS | RANDOM.getrandbits(_SPAN_BITS)
+
+
+def _layouts(loaded: int) -> tuple[_MemoryLayout, _MemoryLayout]:
+    """Return two layouts of an object that is loaded at `loaded` in the first, and at its complement in the second."""
+    regions = [k for k in range(1 << _USER_BITS - _REGION_BITS) if k != loaded >> _REGION_BITS]
+    places = {name: _place(k) for name, k in zip(_ALIGNED, RANDOM.sample(regions, len(_ALIGNED)), strict=True)}
+    return _MemoryLayout(places, 0), _MemoryLayout(places, (1 << _USER_BITS) - 1)
+
+
+def _loaded() -> int:
+    """Return a random address of an object, in the first of two layouts."""
+    return _place(RANDOM.randrange(1 << _USER_BITS - _REGION_BITS))
 
 
 @dataclass
@@ -141,13 +160,14 @@ def prove_object(
         raise SpecError(f"{name}: objects of kernels that double or shift their products cannot be proved yet")
     isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
     reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
-    files = [read_object(path, machine_table(isa), layout.base) for layout in _LAYOUTS]
+    loaded = _loaded()
+    files = _two_files(path, machine_table(isa), loaded)
     features = {isa[op].feature for op in program.forms}
     processors = [CodeProcessor(file, isa, values, CallMemory(values), features) for file in files]
     addresses = [file.function(name) for file in files]
     for sizes in sizes_of(program):
         say(str(sizes))
-        for processor, address, layout in zip(processors, addresses, _LAYOUTS, strict=True):
+        for processor, address, layout in zip(processors, addresses, _layouts(loaded), strict=True):
             try:
                 count = _compare(processor, reference, address, sizes, layout)
             except NotShown as why:
@@ -168,23 +188,28 @@ def prove_object(
 def _all_sizes(path: Path, kernel: MatmulKernel, features: set[str], processors: list[CodeProcessor]) -> LoopProof:
     """Return what the loop rule shows of the kernel's function; NotShown if it does not apply.
 
-    Its processor is added to `processors`. The object and the stack lie where nobody knows beforehand, so no
-    number in the code is an address there.
+    The object, the stack and the return are at random addresses. Its processor is added to `processors`.
     """
     from bitsynth.objects.affine_memory import AffineMemory
     from bitsynth.objects.loops import LoopRule
 
-    program, values = kernel.entry.kernel, Contents()
+    program, values, loaded = kernel.entry.kernel, Contents(), _loaded()
     isa = load(program.isa)
-    file = read_object(path, machine_table(isa), _PAGE * secrets.randbelow(END // 4 // _PAGE))
+    pairs = zip(_two_files(path, machine_table(isa), loaded), _layouts(loaded), strict=True)
+    file, layout = RANDOM.choice(list(pairs))
     reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
     memory = AffineMemory(values, kernel=program, row_terms=reference.row_terms)
     processor = CodeProcessor(file, isa, values, memory, features)
-    unit = 2 * _ALIGNED["stack"]  # An odd multiple of the alignment, which nothing has by accident.
-    stack, back = (_STACKS + unit * secrets.randbelow(END) + unit // 2 for _ in range(2))
+    stack, back = layout.start("stack"), layout.start("back")
     proof = LoopRule(processor, memory, reference, file.function(kernel.name), stack, back).prove()
     processors.append(processor)
     return proof
+
+
+def _two_files(path: Path, table: MachineTable, loaded: int) -> list[ObjectFile]:
+    """Return the object loaded at `loaded`, and at its complement."""
+    bases = [at & -_PAGE for at in (loaded, loaded ^ (1 << _USER_BITS) - 1)]
+    return [read_object(path, table, at, even=k > 0) for k, at in enumerate(bases)]
 
 
 def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, sizes: Sizes, layout: _MemoryLayout) -> int:
@@ -245,28 +270,29 @@ def _arrays(
 def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
     """Note which instructions of the functions that ran were not reached, and which branches went one way.
 
-    Addresses are those of the first layout, whose base is 0. Refuted if code that ran is in no function.
+    Refuted if code that ran is in no function.
     """
     first = processors[0]
     decoded: dict[int, int] = {}
     taken: dict[int, set[bool]] = {}
     for processor in processors:
-        base = processor.file.base
-        decoded |= {at - base: following - base for at, (_, following) in processor.decoded.items()}
+        file = processor.file
+        decoded |= {file.in_file(at): following - at for at, (_, following) in processor.decoded.items()}
         for at, ways in processor.taken.items():
-            taken.setdefault(at - base, set()).update(ways)
-    functions = {at: first.file.function_at(at) for at in decoded}
+            taken.setdefault(file.in_file(at), set()).update(ways)
+    reached = {at: first.file.in_memory(at) for at in decoded}
+    functions = {at: first.file.function_at(place) for at, place in reached.items()}
     if outside := [at for at, function in functions.items() if function is None]:
         raise Refuted(f"{proof.path.name}: the code at {outside[0]:#x} ran and is in no function that has a size")
-    for _, at, size in sorted({x for x in functions.values() if x}):
-        place, end = at, at + size
+    for _, start, size in sorted({x for x in functions.values() if x}):
+        place, end = start, start + size
         while place < end:
-            if place in decoded:
+            if (at := first.file.in_file(place)) in decoded:
                 proof.instructions += 1
-                place = decoded[place]
+                place += decoded[at]
                 continue
             is_code, following = first.skipped(place)
             if is_code:
                 proof.not_run.append(first.text_at(place))
             place = following
-    proof.one_sided += [first.text_at(at) for at, ways in taken.items() if len(ways) == 1]
+    proof.one_sided += [first.text_at(reached[at]) for at, ways in taken.items() if len(ways) == 1]

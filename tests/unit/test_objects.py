@@ -541,16 +541,23 @@ def test_more_alignment_of_the_result_than_is_promised_is_refused(tmp_path, row)
 def test_addresses_have_the_promised_alignment_and_no_more():
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
-    from bitsynth.objects.prove import _ALIGNED, _GAP, _LAYOUTS
+    from bitsynth.objects.prove import _ALIGNED, _GAP, _layouts, _loaded
 
     assert _GAP * 4 % 16 == 0
-    for layout in _LAYOUTS:
-        starts = {layout.start(name): size for name, size in _ALIGNED.items()}
-        assert all(at % (2 * size) == size for at, size in starts.items())
-        rows = [layout.row(k) for k in range(100)]
-        assert {row % 16 for row in rows} == {8}
-        assert len({b - a for a, b in pairwise(rows)}) == 99
-    assert not {_LAYOUTS[0].start(name) for name in _ALIGNED} & {_LAYOUTS[1].start(name) for name in _ALIGNED}
+    for _ in range(20):
+        loaded = _loaded()
+        layouts = _layouts(loaded)
+        for name, size in _ALIGNED.items():
+            one, other = (layout.start(name) for layout in layouts)
+            assert one ^ other == (1 << 47) - size  # Each bit of an address of a process but those of the alignment.
+        rows = [[layout.row(k) for k in range(4000)] for layout in layouts]
+        assert {a ^ b for a, b in zip(*rows, strict=True)} == {(1 << 47) - 8}
+        assert {row % 16 for row in rows[0]} == {0, 8}
+        assert min(b - a for a, b in pairwise(rows[0])) >= 1 << 23
+        assert len({b - a for a, b in pairwise(rows[0])}) > 3900
+        for layout, base in zip(layouts, (loaded, loaded ^ (1 << 47) - 1), strict=True):
+            starts = sorted([base, *map(layout.start, _ALIGNED)])
+            assert all(1 << 40 <= b - a for a, b in pairwise([0, *starts, 1 << 47]))
 
 
 def test_an_instruction_of_another_set_is_refused(tmp_path):
@@ -618,13 +625,46 @@ def test_stack_that_a_signal_overwrites_has_no_value(tmp_path):
 
 
 @pytest.mark.parametrize(("buffer", "register"), [("a", "rcx"), ("w", "r8"), ("g", "r9")])
-def test_an_address_that_is_a_number_in_the_code_is_refused(tmp_path, buffer, register):
-    from bitsynth.objects.prove import _LAYOUTS
+def test_an_address_that_is_a_number_in_the_code_is_refused(tmp_path, buffer, register, monkeypatch):
+    """It is right in one layout, of which it has the address."""
+    from bitsynth.objects import prove as module
 
-    for layout in _LAYOUTS:
+    loaded = module._loaded()
+    layouts = module._layouts(loaded)
+    monkeypatch.setattr(module, "_loaded", lambda: loaded)
+    monkeypatch.setattr(module, "_layouts", lambda _: layouts)
+    for layout in layouts:
         path = kernel_object(tmp_path, at_entry(f"movabsq ${layout.start(buffer)}, %{register}"))
         with pytest.raises(Refuted):
             prove(path, BYTES)
+
+
+ADDRESSES = {
+    "a stack of 32 bytes": "vmovdqa %ymm0, -40(%rsp)",
+    "the other stack of 32 bytes": "vmovdqa %ymm0, -56(%rsp)",
+    "a branch on the stack's alignment": "leaq 8(%rsp), %rax\nandl $16, %eax\njne 1f\nret\n1:",
+    "the other branch on the stack's alignment": "leaq 8(%rsp), %rax\nandl $32, %eax\nje 1f\nret\n1:",
+    "constants of 32 bytes": "vmovdqa 16+.LMY(%rip), %ymm1",
+    "the other constants of 32 bytes": "vmovdqa .LMY(%rip), %ymm1",
+    "constants below 4 GiB": "leal .LMY(%rip), %eax\nvmovdqu (%rax), %ymm0",
+    "a branch on the place of constants": "leaq .LMY(%rip), %rax\nshrq $32, %rax\nje 1f\nret\n1:",
+    "a branch on the place of the stack": "movq %rsp, %rax\nshrq $46, %rax\nje 1f\nret\n1:",
+    "a branch on the place of the caller": "movq (%rsp), %rax\nshrq $46, %rax\nje 1f\nret\n1:",
+    "an absolute address of constants": "movabsq $.LMY, %rax\nvmovdqu (%rax), %ymm0",
+}
+"""Code that asks more of addresses than the C interface promises: it is right in some processes, not in others."""
+
+
+def asks_more(folder, code):
+    """The kernel's object with such code at the entry, and constants of an alignment of 16 bytes."""
+    data = '\n.section .rodata.my, "a", @progbits\n.balign 16\n.LMY: .zero 48\n'
+    return kernel_object(folder, lambda text: at_entry(code)(text) + data)
+
+
+@pytest.mark.parametrize("what", ADDRESSES)
+def test_code_that_asks_more_of_addresses_is_refused(what, tmp_path):
+    with pytest.raises(Refuted):
+        prove(asks_more(tmp_path, ADDRESSES[what]), BYTES)
 
 
 def test_constants_of_an_object_have_their_alignment_and_no_more(tmp_path):

@@ -60,7 +60,9 @@ def _lines(proof: ObjectProof) -> list[ReportLine]:
         lines.append(
             ReportLine("loops", (output.count(len(proof.loops.heads), "loop"), paths, "all those of the program"))
         )
-        return [*lines, ReportLine("proved", ("for every K, and for all numbers of segments and tiles",), free=True)]
+        verdict = "for every K, and for all numbers of segments and tiles"
+        where = "the object and the stack at the random addresses of this run"
+        return [*lines, ReportLine("proved", (verdict, where), free=True)]
     lines.append(ReportLine("loops", (proof.not_all,), free=True))
     verdict = f"for these {len(proof.sizes)} sizes, up to {max(numbers):,} steps over K; other sizes are not proved"
     return [*lines, ReportLine("proved", (verdict,), free=True)]
