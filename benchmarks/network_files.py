@@ -13,7 +13,6 @@ import mobilenets
 import numpy as np
 import onnx
 import tflite_floats
-from float_networks import FloatNetwork
 from numpy.typing import NDArray
 
 import bitsynth
@@ -65,7 +64,8 @@ class NetworkFile:
 
     def numbers(self, outputs: Any) -> NDArray[np.float32]:
         """Return the numbers of the first output of one sample, which are codes in TensorFlow Lite."""
-        first: NDArray[np.float32] = np.asarray(outputs[0] if isinstance(outputs, tuple) else outputs, np.float32)[0]
+        batch = outputs[0] if isinstance(outputs, tuple) else outputs
+        first: NDArray[np.float32] = np.asarray(batch, np.float32)[0]
         if self.path.suffix != ".tflite":
             return first
         scale, zero = self._grids[1]
@@ -104,18 +104,19 @@ class Subject:
         yield from (running.run(None, {name: x[None]})[0][0] for x in self.samples)
 
 
-def quantized(network: FloatNetwork, path: Path, w_bits: int, act_bits: int) -> Path:
+def quantized(model: Any, calibration: NDArray[Any], path: Path, w_bits: int, act_bits: int, **reading: Any) -> Path:
     """Write a network as `quantize` makes it with these bits, unless the file is there; return its path."""
     if not path.is_file():
         result = bitsynth.quantize(
-            network.model,
-            network.calibration,
+            model,
+            calibration,
             cycles=ANY_CYCLES,
             isa="neon",
             cpu="a72",
             act_bits=(act_bits,),
             w_bits=(w_bits,),
             batch=1,
+            **reading,
         )
         onnx.save(result.model, path)
     return path
@@ -141,7 +142,8 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
     network = float_networks.NETWORKS[name](networks, images)
     files = [float_file(network.model, work / f"{name}.onnx")]
     for w, a in WIDTHS if name == "fashion" else FEW_WIDTHS:
-        files.append(NetworkFile(f"quantize, W{w}A{a}", quantized(network, work / f"{name}_w{w}a{a}.onnx", w, a)))
+        path = quantized(network.model, network.calibration, work / f"{name}_w{w}a{a}.onnx", w, a)
+        files.append(NetworkFile(f"quantize, W{w}A{a}", path))
     tiny = {"resnet8": "pretrainedResnet_quant", "keywords": "kws_ref_model"}
     if name in tiny:
         files.append(NetworkFile("int8 as published", networks / "mlperf_tiny" / f"{tiny[name]}.tflite"))

@@ -21,7 +21,6 @@ import onnx
 from network_files import NetworkFile, Subject
 from numpy.typing import NDArray
 
-import bitsynth
 from bitsynth.bench.twins import float_twin, int8_twin
 
 _CALIBRATION, _JUDGED = 40, 60
@@ -76,9 +75,10 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     rng = np.random.default_rng(_SEED)
     calibration, judged = (shipped.samples(packages, count, rng) for count in (_CALIBRATION, _JUDGED))
     peers = _twins(onnx.load(path), calibration[:1])
+    small = network_files.quantized(str(path), calibration, work / f"{name}_w8a8.onnx", 8, 8, **shipped.reading)
     files = [
         NetworkFile("float32, as shipped", path, peers, reading=shipped.reading),
-        NetworkFile("quantize, W8A8", _quantized(shipped, path, calibration, work / f"{name}_w8a8.onnx")),
+        NetworkFile("quantize, W8A8", small),
     ]
     about = f"Compared with the float network on {_JUDGED} {shipped.about}; quantized by {_CALIBRATION} others."
     return Subject(name, shipped.title, about, files, judged, has_classes=shipped.has_classes)
@@ -100,23 +100,6 @@ def _installed(packages: tuple[str, ...], folder: Path) -> Path:
             [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, *missing], check=True
         )
     return folder
-
-
-def _quantized(shipped: Shipped, path: Path, calibration: NDArray[Any], to: Path) -> Path:
-    if not to.is_file():
-        result = bitsynth.quantize(
-            str(path),
-            calibration,
-            cycles=network_files.ANY_CYCLES,
-            isa="neon",
-            cpu="a72",
-            act_bits=(8,),
-            w_bits=(8,),
-            batch=1,
-            **shipped.reading,
-        )
-        onnx.save(result.model, to)
-    return to
 
 
 def _ships(name: str, packages: Path, _work: Path) -> Path:
