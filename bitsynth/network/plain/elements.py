@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.guarded import FLAG, GuardedWriter, Undecidable
-from bitsynth.network.plain.loops import Loops
+from bitsynth.network.plain.loops import AxisStep, Loops
 from bitsynth.network.plain.maths import InC, within
 from bitsynth.network.plain.terms import LoopTerm, compare
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
@@ -49,6 +49,12 @@ def deliver(body: NodeBody, compute: Callable[[Writer], LoopTerm]) -> None:
         return {edge.name: term if is_whole else InC(writer, body.graph.reference).typed(term, edge.dtype)}
 
     _write(body, body.nodes[1:], start)
+
+
+def deliver_array(body: NodeBody, array: ScratchArray, steps: Sequence[AxisStep]) -> None:
+    """Deliver a result that an array holds, whose strides along the result's axes are `steps`."""
+    out, is_whole = body.outs[0], body.gives_integers
+    deliver(body, lambda writer: within(array.at(writer, steps), out) if is_whole else array.at(writer, steps))
 
 
 def _write(body: NodeBody, nodes: tuple[Node, ...], start: _Start) -> None:

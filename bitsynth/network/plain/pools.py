@@ -10,9 +10,8 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Shape
 from bitsynth.network.plain.body import NodeBody, ScratchArray
-from bitsynth.network.plain.elements import deliver
+from bitsynth.network.plain.elements import deliver, deliver_array
 from bitsynth.network.plain.loops import AxisStep, dense_steps
-from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ChannelsLast, ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
@@ -146,18 +145,23 @@ def _fold_in_memory_order(body: NodeBody, edge: Edge, axes: Sequence[int], fold:
     body.do(f"for (size_t i = 0; i < {count}; ++i)\n{totals.name}[i] = {start};")
     writer = body.writer(edge.shape, _memory_strides(body, edge))
     number = body.number(body.element(edge, writer), edge, centred=fold is SUM)
-    is_whole = "int" in totals.dtype
-    term = writer.held(writer.cast(number, WHOLE if is_whole else np.dtype(totals.held)))
-    step = fold.integers if is_whole else fold.reals
+    term = writer.held(writer.cast(number, WHOLE if body.gives_integers else np.dtype(totals.held)))
+    step = fold.integers if body.gives_integers else fold.reals
     writer.loops.do(step.format(t=writer.loops.at(totals.name, steps), x=term.code))
     body.close(writer)
-    deliver(body, lambda writer: within(totals.at(writer, steps), out) if is_whole else totals.at(writer, steps))
+    deliver_array(body, totals, steps)
 
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
     """Return the strides of the rows of an array whose `axes`, `count` elements, are last."""
     steps = dense_steps(tuple(1 if k in axes else n for k, n in enumerate(edge.shape)))
     return [0 if k in axes else step * count for k, step in enumerate(steps)]
+
+
+def _steps_of_rows(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
+    """Return the strides, along the edge's axes, of an array whose rows are its `count` elements along `axes`."""
+    inner = dense_steps(tuple(edge.shape[k] for k in axes))
+    return [inner[axes.index(k)] if k in axes else step for k, step in enumerate(_outer_steps(edge, axes, count))]
 
 
 def _deliver_folds(
@@ -180,10 +184,8 @@ def softmax(body: NodeBody) -> None:
     powers.keep(writer, writer.call("exp", less), (count, 1))
     body.close(writer)
     _fold_lines(body, powers, sums, (lines, count), SUM)
-    inner = dense_steps(tuple(edge.shape[k] for k in axes))
-    steps = _outer_steps(edge, axes, count)
-    places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    deliver(body, lambda writer: powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
+    steps = _steps_of_rows(edge, axes, count)
+    deliver(body, lambda writer: powers.at(writer, steps) / sums.at(writer, _outer_steps(edge, axes, 1)))
 
 
 _SOFTMAX_OF_CODES = """\
@@ -224,10 +226,7 @@ def softmax_codes(body: NodeBody) -> None:
     powers = body.constants.add(at["powers"].astype(np.int32))
     names = {"codes": codes.name, "made": results.name, "number": codes.c_type, "powers": powers}
     body.do(_SOFTMAX_OF_CODES.format(**names, lines=lines, count=count, low=at["low"], high=at["high"]))
-    inner = dense_steps(tuple(edge.shape[k] for k in axes))
-    steps = _outer_steps(edge, axes, count)
-    places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    deliver(body, lambda writer: within(results.at(writer, places), body.outs[0]))
+    deliver_array(body, results, _steps_of_rows(edge, axes, count))
 
 
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:

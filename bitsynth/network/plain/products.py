@@ -16,9 +16,8 @@ import numpy as np
 from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.coded import CodedTiles, code_tiles, constant_factor
-from bitsynth.network.plain.elements import deliver
+from bitsynth.network.plain.elements import deliver_array
 from bitsynth.network.plain.loops import AxisStep, dense_steps
-from bitsynth.network.plain.maths import within
 from bitsynth.network.plain.planes import ImagePlanes
 
 LANES = 64
@@ -208,13 +207,6 @@ def _column_tiles(matrices: Tensor, width: int) -> Tensor:
     return padded.reshape(-1, depth, tiles, width).swapaxes(1, 2)
 
 
-def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) -> None:
-    """Store sums, whose strides along the result's axes are `steps`."""
-    out = body.outs[0]
-    is_whole = body.gives_integers
-    deliver(body, lambda writer: within(sums.at(writer, steps), out) if is_whole else sums.at(writer, steps))
-
-
 @dataclass(frozen=True)
 class _Factor:
     """A factor with axes (..., rows or columns, depth), whatever their order in memory.
@@ -272,7 +264,7 @@ def matmul(body: NodeBody) -> None:
     body.do(f"for (size_t g = 0; g < {products}; ++g) {{\n{code}\n}}")
     sides = (1, sums.apart) if turned else (sums.apart, 1)
     inner = [step for step, factor in zip(sides, (first, second), strict=True) if factor.side is not None]
-    deliver_sums(body, totals, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
+    deliver_array(body, totals, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
 
 
 def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
@@ -332,7 +324,7 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
         totals.from_place(f"g * {rows * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {x.shape[0] * groups}; ++g) {{\n{code}\n}}")
-    deliver_sums(body, totals, [groups * rows * sums.apart, sums.apart, *planes.steps])
+    deliver_array(body, totals, [groups * rows * sums.apart, sums.apart, *planes.steps])
 
 
 def _weights(body: NodeBody, edge: Edge, groups: int) -> FactorRows:
@@ -372,7 +364,7 @@ def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups
     body.do(f"for (size_t g = 0; g < {pairs}; ++g) {{\n{code}\n}}")
     group = len(pixels) * sums.apart
     across = 1 if groups == 1 else f"{{i}} / {columns} * {group} + {{i}} % {columns}"
-    deliver_sums(body, totals, [groups * group, across, *(s * sums.apart for s in dense_steps(planes.out))])
+    deliver_array(body, totals, [groups * group, across, *(s * sums.apart for s in dense_steps(planes.out))])
 
 
 def _pixel_rows(
