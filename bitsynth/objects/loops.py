@@ -28,7 +28,7 @@ from bitsynth.objects.hull import AffineHull
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import WORD, GeneralContent, affine_of
 from bitsynth.objects.processor import CodeProcessor
-from bitsynth.objects.program_state import CASES, PARAMETERS, ProgramMachine, ProgramState
+from bitsynth.objects.program_state import CASES, PARAMETERS, ProgramMachine, ProgramMode, ProgramState
 from bitsynth.objects.reference import ProgramRun
 from bitsynth.objects.values import Byte, Content, Operation
 from bitsynth.solver.z3 import z3
@@ -41,8 +41,8 @@ _MAX_HEADS, _MAX_ROUNDS, _MAX_PATHS = 40, 400, 400
 """The most loop heads, visits of all heads, and paths from one head."""
 _MOST_WORDS = 2
 """The most numbers of general registers that a vector register holds."""
-HeadKey = tuple[int, tuple[object, ...]]
-"""A loop head: its address, and what the program's state there is but for its numbers."""
+HeadKey = tuple[int, ProgramMode]
+"""A loop head: its address, and what the program's state there is but for its numbers and contents."""
 OrderBound = tuple[tuple[Hashable, ...], Hashable, int]
 """Numbers, another number, and by how much that is at least greater than their sum."""
 ValuePlace = tuple[str, Hashable]
@@ -199,7 +199,13 @@ class LoopRule:
         raise NotShown("there are too many paths between its loops")
 
     def _join(self, new: _Arrival) -> bool:
-        """Widen what is known of a head so that it holds for a state that reached it; return whether it changed."""
+        """Widen what is known of a head so that it holds for a state that reached it; return whether it changed.
+
+        Everything that is known can only become less: fewer equalities between numbers, data, places and bounds. So
+        there are finitely many changes. Bounds are proposed when a head is new and tested on each state that reaches
+        it; a bound that held of states found earlier, under more relations than are left now, is tested again in
+        `_checked`, where nothing may change.
+        """
         head = self.heads.get(new.key)
         if head is None:
             self.heads[new.key] = head = self._new_head(new)
@@ -261,7 +267,7 @@ class _Path:
         self._values = processor.values
         self.memory = rule.memory
         self.memory.begin(self._facts)
-        self._case = start if isinstance(start, str) else str(start[1][0])
+        self._case = start if isinstance(start, str) else start[1].case
         program.assume_sizes(self._case, self._facts)
 
     def follow(self, *, check: bool) -> _Arrival | None:
@@ -369,16 +375,15 @@ class _Path:
                 for k, byte in enumerate(registers.content(registers.held(x)).data):
                     memory.written[name[1] + k] = byte
 
-    def _place_accs(self, head: LoopHead, mode: tuple[object, ...]) -> Any:
-        program, began = self._program, mode[3]
-        assert isinstance(began, tuple)
+    def _place_accs(self, head: LoopHead, mode: ProgramMode) -> Any:
+        program = self._program
         out: list[tuple[Any, ...]] = []
-        if mode[0] != "steps":
+        if mode.case != "steps":
             return ()
         for group in range(program.kernel.groups):
             levels: list[Any] = []
-            for level, loop in enumerate(program.passes[int(str(mode[1]))].loops):
-                if began[level]:
+            for level, loop in enumerate(program.passes[mode.chain].loops):
+                if mode.began[level]:
                     levels.append(None)
                     continue
                 contents = {}
@@ -477,7 +482,15 @@ class _Path:
         return places
 
     def arrival(self, address: int, state: ProgramState) -> _Arrival | None:
-        """Return the state at the end of the path, related to a state of the program; None if they do not fit."""
+        """Return the state at the end of the path, related to a state of the program; None if they do not fit.
+
+        All numbers are sums of unknowns of the head at which the path began. The address of row k is an unknown of its
+        own in each segment; in the segment of `state` it becomes ("pointer", k), the same name whatever the segment,
+        so that a head can relate a register to it. Equalities that the path decided are solved and put in. A number
+        that still names the row of another segment is left out: then nothing is known of what holds it.
+
+            at the end of a segment:   rsi = row 0 of segment + 1   is "pointer 0" of the state that begins it
+        """
         self._by_byte = dict[Byte, list[int]]()
         for at, byte in self.memory.written.items():
             self._by_byte.setdefault(byte, []).append(at)

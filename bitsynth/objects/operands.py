@@ -267,12 +267,10 @@ class RegisterFile:
 
         def aligned() -> GeneralNumber:
             at = address()
-            if not isinstance(at, int) or at % size:
-                raise NotShown(
-                    f"{at:#x} is not aligned to {size} bytes"
-                    if isinstance(at, int)
-                    else "an address may not be aligned"
-                )
+            if not isinstance(at, int):
+                raise NotShown("an address may not be aligned")
+            if at % size:
+                raise NotShown(f"{at:#x} is not aligned to {size} bytes")
             return at
 
         return aligned

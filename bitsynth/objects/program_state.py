@@ -8,7 +8,7 @@ the addition of a loop's accumulators to those of the next, or a flush; which on
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitsynth.kernel.program import Pass
 from bitsynth.objects.affine import AffineNumber, number
@@ -26,6 +26,22 @@ CASES = ("no tiles", "no steps", "steps")
 """A call has no tile, no step in its tiles, or both tiles and steps."""
 PositionNumbers = dict[str, AffineNumber]
 TileContents = dict[tuple[int, int], Content]
+
+
+class ProgramMode(NamedTuple):
+    """What a state is but for its numbers and contents.
+
+    Attributes:
+        case: The case of the call.
+        chain: The pass.
+        flushed: Whether a flush has written the tile.
+        began: For each loop whether its run begins, so that it has no accumulators yet.
+    """
+
+    case: str
+    chain: int
+    flushed: bool
+    began: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -50,10 +66,10 @@ class ProgramState:
     written: tuple[AffineNumber, TileContents] | None = None
 
     @property
-    def mode(self) -> tuple[object, ...]:
+    def mode(self) -> ProgramMode:
         """What the state is but for its numbers and contents."""
         began = tuple(acc is None for acc in self.accs[0]) if self.accs else ()
-        return self.case, self.chain, self.flushed, began
+        return ProgramMode(self.case, self.chain, self.flushed, began)
 
 
 class ProgramMachine:
@@ -77,13 +93,10 @@ class ProgramMachine:
         state = ProgramState(case, 0, False, 0, zeros)
         return state if case != "steps" else self._start_pass(state, 0, facts)
 
-    def unknown(self, mode: tuple[object, ...], numbers: PositionNumbers, accs: Any) -> ProgramState:
+    def unknown(self, mode: ProgramMode, numbers: PositionNumbers, accs: Any) -> ProgramState:
         """Return a state of a mode with these numbers and accumulators."""
-        case, chain, flushed, _ = mode
-        assert isinstance(case, str)
-        assert isinstance(chain, int)
-        tile = self._tile_in_memory() if flushed else self._start(numbers) if case == "steps" else {}
-        return ProgramState(case, chain, bool(flushed), 0, numbers, accs, tile)
+        tile = self._tile_in_memory() if mode.flushed else self._start(numbers) if mode.case == "steps" else {}
+        return ProgramState(mode.case, mode.chain, mode.flushed, 0, numbers, accs, tile)
 
     def _start(self, numbers: PositionNumbers) -> TileContents:
         return self.run.start(numbers["tile"] * self.kernel.columns)
