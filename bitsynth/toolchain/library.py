@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _FORMAT = "1"
 _DIGEST = "sha256"
 _KEY_DIGITS = 32
-_PARTS = f"{'[0-9a-f]' * _KEY_DIGITS}.part-*"
-"""Folders of compilations that have not ended, each made under the lock of its key."""
 _PRODUCTS = "[0-9a-f]" * _KEY_DIGITS
 """Folders of compiled products."""
+_PARTS = f"{_PRODUCTS}.part-*"
+"""Folders of compilations that have not ended, each made under the lock of its key."""
 _PRUNED = "pruned"
 """An empty file whose time is that of the last search for unused products."""
 _DAY, _UNUSED_DAYS = 24 * 60 * 60, 30
