@@ -44,6 +44,7 @@ class FloatNetwork:
         test: The inputs that it is judged by.
         test_classes: Their classes.
         data: Where the inputs are from.
+        training: All inputs that the network was trained on; None where these are not here.
     """
 
     title: str
@@ -53,6 +54,7 @@ class FloatNetwork:
     test: NDArray[np.float32]
     test_classes: NDArray[np.int64]
     data: str
+    training: NDArray[np.float32] | None = None
 
 
 def fashion_network(networks: Path, images: Path) -> FloatNetwork:
@@ -68,6 +70,7 @@ def fashion_network(networks: Path, images: Path) -> FloatNetwork:
         *_samples(fashion.scaled(x[chosen]), classes[chosen]),
         *_samples(fashion.scaled(test), test_classes),
         f"{FASHION_SAMPLES} training images; judged by the {len(test):,} test images",
+        np.asarray(fashion.scaled(x), np.float32),
     )
 
 

@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 
 import bitsynth
 from bitsynth.bench.twins import int8_twin
+from bitsynth.network.check.data import Feed
+from bitsynth.quantization import FineTuning
 
 ANY_CYCLES = 1e15
 """A bound that every network keeps, by which the loss is minimized."""
 WIDTHS = ((8, 8), (4, 4), (3, 3), (2, 2), (1, 2))
 """Bits of weights and of activations of the Fashion-MNIST network."""
 FEW_WIDTHS = WIDTHS[:2]
+TUNED_WIDTHS = WIDTHS[2:]
+STEPS = 5000
+"""Steps of fine-tuning."""
 SIZE = 224
 """Pixels of the sides of networks with random weights."""
 IMAGES, SIDE = 200, 96
@@ -53,14 +58,15 @@ class NetworkFile:
     def _grids(self) -> tuple[tuple[float, int], tuple[float, int]]:
         return tflite_floats.end_grids(self.path)
 
-    def shaped(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """Return a sample as the file takes it: codes with channels last in TensorFlow Lite, else an axis more."""
+    def inputs(self, sample: Feed) -> Feed | NDArray[Any]:
+        """Return a sample as the file takes it: codes of its only input, channels last, in TensorFlow Lite."""
         if self.path.suffix != ".tflite":
-            return x[None]
+            return sample
+        (x,) = sample.values()
         scale, zero = self._grids[0]
         codes = np.clip(np.rint(x / scale) + zero, -128, 127).astype(np.int8)
-        last: NDArray[Any] = codes.transpose(1, 2, 0) if codes.ndim == 3 else codes
-        return last[None]
+        last: NDArray[Any] = codes.transpose(0, 2, 3, 1) if codes.ndim == 4 else codes
+        return last
 
     def numbers(self, outputs: Any) -> NDArray[np.float32]:
         """Return the numbers of the first output of one sample, which are codes in TensorFlow Lite."""
@@ -81,7 +87,7 @@ class Subject:
         title: Its title.
         about: What it is judged by.
         files: Its files.
-        samples: Inputs of the float network; None if its weights are random.
+        samples: Inputs of the float network by name, one call each; None if its weights are random.
         classes: The class of each sample; None if files are compared with the float network.
         has_classes: Whether the greatest output is a class.
     """
@@ -90,7 +96,7 @@ class Subject:
     title: str
     about: str
     files: Sequence[NetworkFile]
-    samples: NDArray[np.float32] | None = None
+    samples: Sequence[Feed] | None = None
     classes: NDArray[np.int64] | None = None
     has_classes: bool = True
 
@@ -100,11 +106,17 @@ class Subject:
 
         assert self.samples is not None
         running = onnxruntime.InferenceSession(self.files[0].path, providers=["CPUExecutionProvider"])
-        name = running.get_inputs()[0].name
-        yield from (running.run(None, {name: x[None]})[0][0] for x in self.samples)
+        yield from (running.run(None, dict(sample))[0][0] for sample in self.samples)
 
 
-def quantized(model: Any, calibration: NDArray[Any], path: Path, w_bits: int, act_bits: int, **reading: Any) -> Path:
+def feeds(model: Any, x: NDArray[Any]) -> list[Feed]:
+    """Return samples of a network with one input, along the first axis of an array, as inputs of one call each."""
+    return [{model.graph.input[0].name: one[None]} for one in x]
+
+
+def quantized(
+    model: Any, calibration: NDArray[Any] | Feed, path: Path, w_bits: int, act_bits: int, **reading: Any
+) -> Path:
     """Write a network as `quantize` makes it with these bits, unless the file is there; return its path."""
     if not path.is_file():
         result = bitsynth.quantize(
@@ -144,6 +156,10 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
     for w, a in WIDTHS if name == "fashion" else FEW_WIDTHS:
         path = quantized(network.model, network.calibration, work / f"{name}_w{w}a{a}.onnx", w, a)
         files.append(NetworkFile(f"quantize, W{w}A{a}", path))
+    for w, a in TUNED_WIDTHS if network.training is not None else ():
+        tuning = {"labels": network.classes, "finetune": FineTuning(steps=STEPS), "finetune_data": network.training}
+        path = quantized(network.model, network.calibration, work / f"{name}_w{w}a{a}_tuned.onnx", w, a, **tuning)
+        files.append(NetworkFile(f"quantize and fine-tune, W{w}A{a}", path))
     tiny = {"resnet8": "pretrainedResnet_quant", "keywords": "kws_ref_model"}
     if name in tiny:
         files.append(NetworkFile("int8 as published", networks / "mlperf_tiny" / f"{tiny[name]}.tflite"))
@@ -153,7 +169,11 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
             if not bits.startswith("A1"):  # whose quantizers of activations are wrong as exported
                 files.append(NetworkFile(f"trained with Brevitas, {bits[2:]}{bits[:2]}", path))
     about = f"Quantized by {network.data}."
-    return Subject(name, network.title, about, files, network.test, network.test_classes)
+    if network.training is not None:
+        about += (
+            f" Fine-tuned in {STEPS:,} steps on all {len(network.training):,} training images, without their classes."
+        )
+    return Subject(name, network.title, about, files, feeds(network.model, network.test), network.test_classes)
 
 
 def visual_wake_words(networks: Path, images: Path, work: Path) -> Subject:
@@ -164,19 +184,20 @@ def visual_wake_words(networks: Path, images: Path, work: Path) -> Subject:
     model = tflite_floats.onnx_of(folder / "vww_96_float.tflite")
     files = [float_file(model, work / "vww.onnx"), NetworkFile("int8 as published", folder / "vww_96_int8.tflite")]
     about = f"Compared with the float network on {IMAGES} enlarged images of CIFAR-10, which show no persons."
-    return Subject("vww", "Visual wake words", about, files, large)
+    return Subject("vww", "Visual wake words", about, files, feeds(model, large))
 
 
 def anomaly_detection(networks: Path, images: Path, work: Path) -> Subject:
     """Return the anomaly detection network of MLPerf Tiny, on random spectra."""
     folder = networks / "mlperf_tiny"
     x = np.random.default_rng(0).normal(-20, 12, (FRAMES, BINS)).astype(np.float32)
+    model = tflite_floats.onnx_of(folder / "ad01_fp32.tflite")
     files = [
-        float_file(tflite_floats.onnx_of(folder / "ad01_fp32.tflite"), work / "ad01.onnx"),
+        float_file(model, work / "ad01.onnx"),
         NetworkFile("int8 as published", folder / "ad01_int8.tflite"),
     ]
     about = f"Outputs compared with those of the float network on {FRAMES} random inputs; there is no sound here."
-    return Subject("ad01", "Anomaly detection", about, files, x, has_classes=False)
+    return Subject("ad01", "Anomaly detection", about, files, feeds(model, x), has_classes=False)
 
 
 def topology(name: str, _networks: Path, _images: Path, work: Path) -> Subject:

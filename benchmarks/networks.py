@@ -169,7 +169,7 @@ def judge(subject: Subject, file: NetworkFile) -> tuple[str, float | None]:
     if subject.samples is None:
         return "random weights, not judged", None
     net = bitsynth.compile(file.path, batch=1, **file.reading)
-    outputs = np.stack([file.numbers(net(file.shaped(x))) for x in subject.samples])
+    outputs = np.stack([file.numbers(net(file.inputs(sample))) for sample in subject.samples])
     if subject.classes is not None:
         right = float_networks.accuracy(outputs, subject.classes)
         return f"{100 * right:.2f} %", right

@@ -9,11 +9,13 @@ from typing import Any
 from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save
 
 _NETWORK = "fashion"
-_SERIES = (
-    "quantize, without training",
-    "trained with Brevitas",
-    "trained with Brevitas, kernels of the paper's sketch",
-)
+_SERIES = {
+    "quantize, without training": "quantize, ",
+    "quantize and fine-tune": "quantize and fine-tune, ",
+    "trained with Brevitas": "trained with Brevitas, ",
+    "trained with Brevitas, kernels of the paper's sketch": "trained with Brevitas, ",
+}
+"""How the files of each series begin."""
 _Point = tuple[float, float, str]
 
 
@@ -43,7 +45,7 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
 def _points(rows: Sequence[Any], cpu: str, label: str) -> Iterator[_Point]:
     """Yield millions of cycles, accuracy in percent and widths of the files of a series."""
     for r in rows:
-        if r.file.startswith("quantize" if label.startswith("quantize") else "trained"):
+        if r.file.startswith(_SERIES[label]):
             cycles = r.paper_cycles.get(cpu) if "paper" in label else r.cycles[cpu]
             if cycles:
                 yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1]

@@ -18,13 +18,14 @@ from typing import Any
 import network_files
 import numpy as np
 import onnx
+import spoken_words
 from network_files import NetworkFile, Subject
 from numpy.typing import NDArray
 
 from bitsynth.bench.twins import float_twin, int8_twin
+from bitsynth.network.check.data import Feed
+from bitsynth.quantization.float_model import simplify
 
-_CALIBRATION, _JUDGED = 40, 60
-"""Samples that `quantize` sees, and others that judge."""
 _SEED = 0
 _IMAGES = ("scikit-image", "scikit-learn")
 _PHOTOGRAPHS = (
@@ -52,19 +53,24 @@ class Shipped:
         title: What it is.
         packages: The package, and others that the model or the samples need.
         model: Returns the model's path from the folder of the packages and a folder for files.
-        samples: Returns a number of inputs, drawn by a generator, from the folder of the packages.
+        samples: Returns a number of inputs, drawn by a generator, from the folder of the packages: an array for the
+            only input, or one for each by name.
         about: What the inputs are.
         reading: Options of `bitsynth.compile`.
         has_classes: Whether the greatest number along the last axis is a class.
+        calibration: Samples that `quantize` sees.
+        judged: Others that judge.
     """
 
     title: str
     packages: tuple[str, ...]
     model: Callable[[Path, Path], Path]
-    samples: Callable[[Path, int, np.random.Generator], NDArray[Any]]
+    samples: Callable[[Path, int, np.random.Generator], NDArray[Any] | Mapping[str, NDArray[Any]]]
     about: str
     reading: Mapping[str, Any]
     has_classes: bool = True
+    calibration: int = 40
+    judged: int = 60
 
 
 def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
@@ -73,22 +79,33 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     packages = _installed(shipped.packages, work / "packages")
     path = shipped.model(packages, work)
     rng = np.random.default_rng(_SEED)
-    calibration, judged = (shipped.samples(packages, count, rng) for count in (_CALIBRATION, _JUDGED))
-    peers = _twins(onnx.load(path), calibration[:1])
+    calibration, judged = (shipped.samples(packages, count, rng) for count in (shipped.calibration, shipped.judged))
+    model = onnx.load(path)
+    samples = _calls(model, judged, shipped.judged)
+    peers = _twins(model, samples[0])
     small = network_files.quantized(str(path), calibration, work / f"{name}_w8a8.onnx", 8, 8, **shipped.reading)
     files = [
         NetworkFile("float32, as shipped", path, peers, reading=shipped.reading),
         NetworkFile("quantize, W8A8", small),
     ]
-    about = f"Compared with the float network on {_JUDGED} {shipped.about}; quantized by {_CALIBRATION} others."
-    return Subject(name, shipped.title, about, files, judged, has_classes=shipped.has_classes)
+    about = f"Compared with the float network on {shipped.judged} {shipped.about}; quantized by "
+    about += f"{shipped.calibration} others."
+    return Subject(name, shipped.title, about, files, samples, has_classes=shipped.has_classes)
 
 
-def _twins(model: Any, sample: NDArray[Any]) -> Mapping[str, Any]:
+def _calls(model: Any, samples: NDArray[Any] | Mapping[str, NDArray[Any]], count: int) -> list[Feed]:
+    """Return the inputs of each call of a network."""
+    if not isinstance(samples, Mapping):
+        return network_files.feeds(model, samples)
+    parts = {name: np.split(array, count) for name, array in samples.items()}
+    return [{name: part[k] for name, part in parts.items()} for k in range(count)]
+
+
+def _twins(model: Any, sample: Feed) -> Mapping[str, Any]:
     """Return the network in floats, and as ONNX Runtime quantizes it, which fails for a product with several scales."""
     twins = {"float32": model}
     with suppress(ValueError):
-        twins["int8"] = int8_twin(float_twin(model), {model.graph.input[0].name: sample})
+        twins["int8"] = int8_twin(float_twin(model), sample)
     return twins
 
 
@@ -119,6 +136,31 @@ def _efficientnet(packages: Path, work: Path) -> Path:
         network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights)).eval()
         torch.onnx.export(network, torch.zeros(1, 3, 224, 224), str(path), dynamo=False)
     return path
+
+
+def _silero(packages: Path, work: Path) -> Path:
+    """Write the network of Silero VAD for 16 kHz and one stream, unless the file is there; return its path."""
+    path = work / "silero_vad.onnx"
+    if not path.is_file():
+        model = onnx.load(packages / "silero_vad/data/silero_vad.onnx")
+        shapes = {"input": (1, _CONTEXT + _FRAME), "state": (2, 1, 128)}
+        onnx.save(simplify(model, shapes, None, {"sr": np.array(spoken_words.RATE)}), path)
+    return path
+
+
+def _speech(packages: Path, count: int, rng: np.random.Generator) -> Mapping[str, NDArray[np.float32]]:
+    """Return frames of synthetic speech with pauses, and the states that the float network has before each."""
+    import onnxruntime
+
+    sound = np.concatenate(list(spoken_words.seconds(-(-count * _FRAME // spoken_words.RATE) + 1, rng)))
+    running = onnxruntime.InferenceSession(packages / "silero_vad/data/silero_vad.onnx")
+    state, frames, states = np.zeros((2, 1, 128), np.float32), [], []
+    for k in range(count):
+        frames.append(sound[k * _FRAME : _CONTEXT + (k + 1) * _FRAME][None])
+        states.append(state)
+        rate = np.array(spoken_words.RATE)
+        state = running.run(["stateN"], {"input": frames[-1], "state": state, "sr": rate})[0]
+    return {"input": np.concatenate(frames), "state": np.concatenate(states)}
 
 
 def _photographs(packages: Path) -> Iterator[NDArray[np.uint8]]:
@@ -222,6 +264,8 @@ def _files(packages: Path, count: int, rng: np.random.Generator) -> NDArray[np.i
     return found
 
 
+_FRAME, _CONTEXT = 512, 64
+"""Numbers of sound that Silero VAD decides on, and those before them that it sees again."""
 _OCR = "rapidocr-onnxruntime"
 _OCR_MODELS = "rapidocr_onnxruntime/models"
 NETWORKS = {
@@ -274,5 +318,16 @@ NETWORKS = {
         _files,
         "files of packages",
         {},
+    ),
+    "silero": Shipped(
+        "Silero VAD, 16 kHz",
+        ("silero-vad",),
+        _silero,
+        _speech,
+        "frames of synthetic speech",
+        {},
+        has_classes=False,
+        calibration=200,
+        judged=750,
     ),
 }

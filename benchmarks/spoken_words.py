@@ -7,7 +7,7 @@ MLPerf Tiny: 49 windows of 30 ms, a step of 20 ms, 40 mel bands from 20 to 4,000
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ WORDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 """In the order of the network's classes."""
 _VOICES = ("en", "en-us", "gmw/en-GB-x-rp", "gmw/en-GB-scotland", "gmw/en-US-nyc", "gmw/en-GB-x-gbclan", "gmw/en-029")
 _SPEAKERS = ("", "+m1", "+m3", "+m7", "+f2", "+f3", "+f5", "+klatt2", "+steph")
-_RATE = 16_000
+RATE = 16_000
+"""Numbers of sound in a second."""
 _WINDOW, _STEP, _WINDOWS, _FFT = 480, 320, 49, 512
 _BANDS, _LOW, _HIGH, _NUMBERS = 40, 20.0, 4000.0, 10
 _SPEED, _PITCH = 1, 3
@@ -31,6 +32,13 @@ def spectra(count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     rng, bands = np.random.default_rng(0), _bands()
     classes = rng.permutation(np.arange(count) % len(WORDS))
     return np.stack([_spectrum(_second(say, WORDS[k], rng), bands) for k in classes])[:, None], classes
+
+
+def seconds(count: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+    """Yield seconds of sound at 16 kHz, a word with pauses before and behind it in each."""
+    say = _synthesizer()
+    for _ in range(count):
+        yield _second(say, WORDS[rng.integers(len(WORDS))], rng)
 
 
 def _synthesizer() -> Callable[[str, str, int, int], NDArray[np.float32]]:
@@ -66,7 +74,7 @@ def _synthesizer() -> Callable[[str, str, int, int], NDArray[np.float32]]:
 
 def _resampled(x: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
     """Return sound at 16 kHz, by its Fourier transform."""
-    count = len(x) * _RATE // rate
+    count = len(x) * RATE // rate
     spectrum = np.fft.rfft(x)[: count // 2 + 1]
     return np.asarray(np.fft.irfft(spectrum, count) * (count / len(x)), np.float32)
 
@@ -74,11 +82,11 @@ def _resampled(x: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
 def _second(say: Callable[[str, str, int, int], NDArray[np.float32]], word: str, rng: Any) -> NDArray[np.float32]:
     """Return a second of sound with the word, its greatest number 1, and noise."""
     voice = rng.choice(_VOICES) + rng.choice(_SPEAKERS)
-    sound = say(word, voice, int(rng.integers(120, 190)), int(rng.integers(25, 80)))[:_RATE]
-    second = np.zeros(_RATE, np.float32)
-    begin = int((_RATE - len(sound)) * rng.uniform(0.3, 0.7))
+    sound = say(word, voice, int(rng.integers(120, 190)), int(rng.integers(25, 80)))[:RATE]
+    second = np.zeros(RATE, np.float32)
+    begin = int((RATE - len(sound)) * rng.uniform(0.3, 0.7))
     second[begin : begin + len(sound)] = sound / np.abs(sound).max()
-    noise = 10 ** rng.uniform(-3.0, -1.7) * rng.standard_normal(_RATE)
+    noise = 10 ** rng.uniform(-3.0, -1.7) * rng.standard_normal(RATE)
     mixed = second + noise
     return np.asarray(mixed / np.abs(mixed).max(), np.float32)
 
@@ -89,7 +97,7 @@ def _bands() -> NDArray[np.float64]:
     def mel(hertz: Any) -> Any:
         return 1127.0 * np.log1p(hertz / 700.0)
 
-    frequencies = mel(np.linspace(0, _RATE / 2, _FFT // 2 + 1)[1:])[:, None]
+    frequencies = mel(np.linspace(0, RATE / 2, _FFT // 2 + 1)[1:])[:, None]
     edges = np.linspace(mel(_LOW), mel(_HIGH), _BANDS + 2)
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     weights = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))

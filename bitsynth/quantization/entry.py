@@ -92,6 +92,7 @@ def quantize(
     ranges: str = "auto",
     front: bool = False,
     finetune: float | FineTuning | None = None,
+    finetune_data: Mapping[str, NDArray[Any]] | NDArray[Any] | None = None,
     file_format: str = "qonnx",
     batch: int | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
@@ -121,6 +122,8 @@ def quantize(
             (with labels, the shares of classes in the first output alone), or how long as a `FineTuning`. The loss that
             is reported is then that of a fifth of the samples, which are held back from training. Networks of the
             front are not trained.
+        finetune_data: Inputs to train on, like `data` but without labels; then no sample of `data` is trained on, and
+            the loss is that of all of them. Some hundred samples are enough for `data`, all others belong here.
         ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
             least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
             "auto" is "mse".
@@ -144,9 +147,7 @@ def quantize(
         raise SpecError("activations of QDQ files have 8 bits; allow only these (--act-bits 8), or write qcdq")
     if written_as != "qonnx" and 1 in wgts:
         raise SpecError(f"1-bit weights cannot be written as {written_as}; allow 2 bits or more, or write qonnx")
-    length = FineTuning(minutes=finetune) if isinstance(finetune, int | float) else finetune
-    if length:
-        require_torch()
+    length = _fine_tuning(finetune, finetune_data is not None)
     require_cpu(isa, cpu)
     chosen_isa = widest(isa)
     target = NetworkTarget(chosen_isa, threads, cpu or cpu_for(isa))
@@ -158,10 +159,11 @@ def quantize(
         raise SpecError("the network has no output in floats, by which the loss could be measured")
     require_scipy()
     in_torch = TorchNetwork(network.model) if length else None
-    samples = _samples(network, data)
+    samples = _samples(network, data, "data")
+    others = None if finetune_data is None else _samples(network, finetune_data, "data for fine-tuning")
     calibration, equalized = _calibrate(network, samples, rule, progress)
     if in_torch:
-        require_trainable(calibration, in_torch)
+        require_trainable(calibration, in_torch, others)
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
     parts = {
         "model": calibration.network.model.SerializeToString(deterministic=True),
@@ -180,7 +182,7 @@ def quantize(
         best = _find(search, goal, length)
     points = trial_points(search.trials, best, by)
     corrections = search.corrections(best.widths)
-    tuned = fine_tune(calibration, best.widths, corrections, classes, length, progress) if length else None
+    tuned = fine_tune(calibration, best.widths, corrections, classes, length, progress, others) if length else None
     corrections = tuned.corrections if tuned else corrections
     quantized = write_model(calibration, best.widths, corrections)
     progress("compiling")
@@ -198,6 +200,16 @@ def quantize(
         quantized = write_model(calibration, best.widths, corrections, file_format=written_as)
     add_claims(quantized, _claims(report, _box(calibration)))
     return Quantized(quantized, report, tuple(models))
+
+
+def _fine_tuning(length: float | FineTuning | None, has_data: bool) -> FineTuning | None:
+    """Return how long to train, None for not at all; SpecError if there are data to train on nevertheless."""
+    if length is None:
+        if has_data:
+            raise SpecError("there are data for fine-tuning, but no length of it: give --finetune, or leave them out")
+        return None
+    require_torch()
+    return length if isinstance(length, FineTuning) else FineTuning(minutes=length)
 
 
 def _format(name: str) -> FileFormat:
@@ -245,38 +257,43 @@ def _widths(what: str, bits: Sequence[int], least: int) -> tuple[int, ...]:
     return tuple(sorted(set(bits)))
 
 
-def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any]) -> list[dict[str, NDArray[Any]]]:
+def _samples(
+    network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any], what: str
+) -> list[dict[str, NDArray[Any]]]:
     """Return the samples; SpecError for arrays that are missing or do not fit the network's inputs."""
     arrays = data if isinstance(data, Mapping) else {next(iter(network.inputs)): np.asarray(data)}
     if missing := [name for name in network.inputs if name not in arrays]:
-        raise SpecError(f"no data of the input {missing[0]}; arrays: {', '.join(arrays) or 'none'}")
+        raise SpecError(f"no {what} of the input {missing[0]}; arrays: {', '.join(arrays) or 'none'}")
     parts: dict[str, list[NDArray[Any]]] = {}
     for name, shape in network.inputs.items():
         array = np.asarray(arrays[name])
         if array.dtype.kind not in "biuf":
-            raise SpecError(f"data of {name} are of type {array.dtype}; wanted numbers")
+            raise SpecError(f"{what} of {name} are of type {array.dtype}; wanted numbers")
         batch = shape[0] if shape else 1
         fits = array.ndim == max(1, len(shape)) and array.shape[1:] == shape[1:]
         if fits and len(array) % batch:
             raise SpecError(
-                f"data of {name} have {len(array)} samples, and the network takes {batch} at once: give a multiple of "
-                f"{batch}, or another batch"
+                f"{what} of {name} have {len(array)} samples, and the network takes {batch} at once: give a multiple "
+                f"of {batch}, or another batch"
             )
         if not fits or not len(array):
-            raise SpecError(f"data of {name} have shape {array.shape}; wanted {('samples', *shape[1:])}")
+            raise SpecError(f"{what} of {name} have shape {array.shape}; wanted {('samples', *shape[1:])}")
         if not np.isfinite(array.astype(np.float64)).all():
-            raise SpecError(f"data of {name} hold NaN or infinity")
+            raise SpecError(f"{what} of {name} hold NaN or infinity")
         with np.errstate(all="ignore"):
             typed = array.astype(network.types[name])
         same = typed == array if typed.dtype.kind != "f" else np.isfinite(typed)
         if not same.all():
-            raise SpecError(f"data of {name} have numbers that are no {typed.dtype}, such as {array[~same].flat[0]}")
+            wrong = array[~same].flat[0]
+            raise SpecError(f"{what} of {name} have numbers that are no {typed.dtype}, such as {wrong}")
         parts[name] = [typed[k : k + batch] if shape else np.asarray(typed[k]) for k in range(0, len(array), batch)]
     counts = {name: len(part) for name, part in parts.items()}
     if len(set(counts.values())) > 1:
-        raise SpecError(f"data have {', '.join(f'{n} of {name}' for name, n in counts.items())}")
+        raise SpecError(f"{what} have {', '.join(f'{n} of {name}' for name, n in counts.items())}")
     if min(counts.values()) < _MIN_SAMPLES:
-        raise SpecError(f"data have {min(counts.values())} samples; give {_MIN_SAMPLES} at least, some hundred at best")
+        raise SpecError(
+            f"{what} have {min(counts.values())} samples; give {_MIN_SAMPLES} at least, some hundred at best"
+        )
     return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
 
 
@@ -338,9 +355,7 @@ def _report(
     if tuned:
         outputs = search.outputs(best.widths)
         first = search.loss([outputs[k] for k in judged], judged)
-        finetuned = FineTuningReport(
-            tuned.steps, len(calibration.samples) - len(judged), len(judged), first.mean, tuned.is_better
-        )
+        finetuned = FineTuningReport(tuned.steps, tuned.trained, len(judged), first.mean, tuned.is_better)
     if native:
         search.progress("running the compiled network")
         outputs = [_float_outputs(net, network, calibration.samples[k]) for k in judged]

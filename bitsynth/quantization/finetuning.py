@@ -3,8 +3,9 @@
 The quantized network, as its QONNX file states it, is run forward with all its rounding; gradients take rounding for
 the identity (`torch_network`). It is trained to give the outputs of the float network
 (distillation, Hinton et al., 2015). Scales are trained too, as in LSQ (Esser et al., 2020), but for those of edges of
-more than 5 bits. A fifth of the samples is held back: the state that does best on these is kept, which is that before
-fine-tuning if none does better.
+more than 5 bits. Samples that are not trained on are held back, a fifth of those of the calibration, or all of them if
+there are others to train on: the state that does best on these is kept, which is that before fine-tuning if none does
+better.
 
 Parameters are real numbers. The network has what `_Parameters.constants` makes of them: scales of few significant bits,
 and biases of whole accumulators, as the kernels need them.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -96,22 +97,25 @@ class Tuned:
 
     Args:
         corrections: Weights, biases and grids.
-        held_back: The samples that were not trained on.
+        held_back: The samples of the calibration that were not trained on.
+        trained: How many samples were trained on.
         steps: The steps that were done.
         is_better: Whether the corrections are better on the held-back samples than those before.
     """
 
     corrections: Corrections
     held_back: tuple[int, ...]
+    trained: int
     steps: int
     is_better: bool
 
 
-def require_trainable(calibration: Calibration, in_floats: TorchNetwork) -> None:
+def require_trainable(calibration: Calibration, in_floats: TorchNetwork, others: Sequence[Feed] | None) -> None:
     """Raise SpecError unless PyTorch runs the float network with the same outputs, and samples are enough."""
     network, samples = calibration.network, calibration.samples
-    if len(samples) < _MIN_SAMPLES:
-        raise SpecError(f"data have {len(samples)} samples; fine-tuning takes {_MIN_SAMPLES} at least")
+    trained = samples if others is None else others
+    if len(trained) < _MIN_SAMPLES:
+        raise SpecError(f"data have {len(trained)} samples; fine-tuning takes {_MIN_SAMPLES} at least")
     results = in_floats.run(_stacked(in_floats, samples[:1]), network.float_outputs)
     for name, result, wanted in zip(network.float_outputs, results, calibration.outputs[0], strict=True):
         own = result[0].numpy()
@@ -263,9 +267,52 @@ def _bias_name(
     return str(name) if name in network.constants and network.constants[name].ndim == 1 else None
 
 
+@dataclass(frozen=True)
+class _Samples:
+    """Inputs, and the outputs of the float network for them.
+
+    Args:
+        inputs: The inputs by name, a sample along the first axis.
+        outputs: The outputs.
+    """
+
+    inputs: Mapping[str, TorchTensor]
+    outputs: Sequence[TorchTensor]
+
+    def __len__(self) -> int:
+        return len(self.outputs[0])
+
+    def pick(self, places: NDArray[np.int64]) -> _Samples:
+        """Return the samples at these places."""
+        return _Samples({name: some[places] for name, some in self.inputs.items()}, [x[places] for x in self.outputs])
+
+    def parts(self) -> Iterator[_Samples]:
+        """Yield all samples, some that are run together at a time."""
+        for first in range(0, len(self), _EVALUATED):
+            yield self.pick(np.arange(first, min(first + _EVALUATED, len(self))))
+
+
+def _calibration_samples(calibration: Calibration, network: TorchNetwork) -> _Samples:
+    outputs = zip(*calibration.outputs, strict=True)
+    return _Samples(_stacked(network, calibration.samples), [network.tensor(np.stack(some)) for some in outputs])
+
+
+def _other_samples(calibration: Calibration, feeds: Sequence[Feed], progress: Progress) -> _Samples:
+    """Run the float network in PyTorch on samples that the calibration does not have."""
+    in_floats, names = TorchNetwork(calibration.network.model), calibration.network.float_outputs
+    inputs, found = _stacked(in_floats, feeds), []
+    with require_torch().no_grad():
+        for first in range(0, len(feeds), _EVALUATED):
+            progress("running the float network", first, len(feeds))
+            found.append(
+                in_floats.run({name: some[first : first + _EVALUATED] for name, some in inputs.items()}, names)
+            )
+    return _Samples(inputs, [require_torch().cat(parts) for parts in zip(*found, strict=True)])
+
+
 @dataclass
 class _Training:
-    """The data of fine-tuning, and what is computed from them.
+    """What fine-tuning minimizes.
 
     Args:
         calibration: The float network on the samples.
@@ -280,39 +327,36 @@ class _Training:
     items: int
 
     def __post_init__(self) -> None:
-        outputs = list(zip(*self.calibration.outputs, strict=True))
-        self._inputs = _stacked(self.quantized, self.calibration.samples)
-        self._wanted = [self.quantized.tensor(np.stack(some)) for some in outputs]
+        outputs = zip(*self.calibration.outputs, strict=True)
         self._variances = [max(float(np.stack(some).astype(np.float64).var()), 1e-30) for some in outputs]
         network = self.calibration.network
         maker = network.makers.get(network.float_outputs[0])
         self._is_softmax = maker is not None and maker.op_type == "Softmax"
 
-    def lost(self, samples: NDArray[np.int64]) -> TorchTensor:
+    def lost(self, samples: _Samples) -> TorchTensor:
         """Return the mean distance of outputs from the float network's, over samples, which training minimizes.
 
         With labels it is the divergence of Kullback and Leibler between shares of classes, else the squared error
         relative to the variance.
         """
-        inputs = {name: some[samples] for name, some in self._inputs.items()}
-        results = self.quantized.run(inputs, self.calibration.network.float_outputs, self.parameters.constants())
-        wanted = [some[samples] for some in self._wanted]
+        results = self.quantized.run(
+            samples.inputs, self.calibration.network.float_outputs, self.parameters.constants()
+        )
         if self.items:
-            own, its = (self._log_shares(some[0]) for some in (results, wanted))
+            own, its = (self._log_shares(some[0]) for some in (results, samples.outputs))
             return (its.exp() * (its - own)).sum(-1).mean()
-        pairs = zip(results, wanted, self._variances, strict=True)
-        return sum(((a - b) ** 2).mean() / variance for a, b, variance in pairs)
+        triples = zip(results, samples.outputs, self._variances, strict=True)
+        return sum(((a - b) ** 2).mean() / variance for a, b, variance in triples)
 
     def _log_shares(self, scores: TorchTensor) -> TorchTensor:
         """Return logarithms of the shares of classes (items, classes)."""
         rows = scores.reshape(len(scores) * self.items, -1)
         return (rows + 1e-12).log() if self._is_softmax else rows.log_softmax(-1)
 
-    def measure(self, samples: NDArray[np.int64]) -> float:
+    def measure(self, samples: _Samples) -> float:
         """Return how far the outputs of many samples are from the float network's."""
         with require_torch().no_grad():
-            parts = [samples[k : k + _EVALUATED] for k in range(0, len(samples), _EVALUATED)]
-            return sum(len(some) * float(self.lost(some)) for some in parts) / len(samples)
+            return sum(len(some) * float(self.lost(some)) for some in samples.parts()) / len(samples)
 
 
 def fine_tune(
@@ -322,6 +366,7 @@ def fine_tune(
     labels: NDArray[np.int64] | None,
     length: FineTuning,
     progress: Progress,
+    others: Sequence[Feed] | None = None,
 ) -> Tuned:
     """Return weights, biases and grids that are trained, or those given if training does not improve them.
 
@@ -332,17 +377,25 @@ def fine_tune(
         labels: The class of each item; None if outputs are no scores of classes.
         length: How long it is trained.
         progress: Hears what is being done.
+        others: Samples to train on, all of them; None for four fifths of those of the calibration.
     """
     rng, count = np.random.default_rng(length.seed), len(calibration.samples)
-    order = rng.permutation(count)
-    held_back, rest = np.sort(order[: -(-count // _HELD_BACK)]), order[-(-count // _HELD_BACK) :]
     model = write_model(calibration, widths, corrections)
     quantized = TorchNetwork(model)
+    own = _calibration_samples(calibration, quantized)
+    if others is None:
+        order = rng.permutation(count)
+        held_back, rest = np.sort(order[: -(-count // _HELD_BACK)]), order[-(-count // _HELD_BACK) :]
+        trained = own
+    else:
+        held_back, rest = np.arange(count), rng.permutation(len(others))
+        trained = _other_samples(calibration, others, progress)
+    judging = own.pick(held_back)
     parameters = _Parameters(calibration, widths, corrections, quantized, model)
     training = _Training(calibration, quantized, parameters, 0 if labels is None else len(labels) // count)
     optimizer = require_torch().optim.Adam(parameters.groups())
     rates = [group["lr"] for group in optimizer.param_groups]
-    best, first = corrections, training.measure(held_back)
+    best, first = corrections, training.measure(judging)
     least, started, steps, evaluations = first, time.monotonic(), 0, 0
     while (share := length.share(time.monotonic() - started, steps)) < 1:
         progress(f"fine-tuning, {least / first:.0%} of the first error" if first else "fine-tuning", share, 1)
@@ -351,7 +404,7 @@ def fine_tune(
         batch = steps % -(-len(rest) // _BATCH)
         if batch == 0:
             rng.shuffle(rest)
-        loss = training.lost(rest[batch * _BATCH : (batch + 1) * _BATCH])
+        loss = training.lost(trained.pick(rest[batch * _BATCH : (batch + 1) * _BATCH]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -359,6 +412,6 @@ def fine_tune(
         steps += 1
         if length.share(time.monotonic() - started, steps) * _EVALUATIONS >= evaluations + 1:
             evaluations += 1
-            if (error := training.measure(held_back)) < least:
+            if (error := training.measure(judging)) < least:
                 best, least = parameters.corrections(corrections), error
-    return Tuned(best, tuple(map(int, held_back)), steps, best is not corrections)
+    return Tuned(best, tuple(map(int, held_back)), len(rest), steps, best is not corrections)

@@ -90,7 +90,7 @@ class FineTuningReport:
     Args:
         steps: Steps of gradient descent.
         trained_on: The samples that it was trained on.
-        held_back: The others, by which the report's loss, accuracy and errors are measured.
+        held_back: Samples that it was not trained on, by which the report's loss, accuracy and errors are measured.
         loss_before: The loss on these before fine-tuning.
         is_better: Whether a state came nearer to the float network's outputs on them, though the loss of accuracy may
             be greater; else the network was left as it was.

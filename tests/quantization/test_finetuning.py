@@ -193,6 +193,26 @@ def test_training_lowers_the_loss_and_is_repeatable(calibration):
     assert files[0] == files[1]
 
 
+def test_other_samples_are_trained_on(calibration):
+    """Then all samples of the calibration judge, and none of them is trained on."""
+    widths = widths_of(calibration, 4, 4)
+    wrong = {p.name: np.full(1, 0.3, np.float32) for p in calibration.network.products}
+    before = Corrections(wrong, reconstruct(calibration, widths).weights)
+    rng = np.random.default_rng(9)
+    others = [{"x": rng.random(calibration.samples[0]["x"].shape, np.float32)} for _ in range(200)]
+    tuned = finetuning.fine_tune(calibration, widths, before, None, FineTuning(steps=150), silent, others)
+    assert tuned.is_better
+    assert (tuned.held_back, tuned.trained) == (tuple(range(len(calibration.samples))), 200)
+    misleading = [{"x": sample["x"] * 0} for sample in others]
+    onto = finetuning.fine_tune(calibration, widths, before, None, FineTuning(steps=150), silent, misleading)
+    errors = []
+    for corrections in (tuned.corrections, onto.corrections):
+        run = FloatRunner(write_model(calibration, widths, corrections, runnable=True), ["y"])
+        results = [(run(sample)["y"],) for sample in calibration.samples]
+        errors.append(relative_errors(results, calibration.outputs)[0])
+    assert errors[0] < errors[1]
+
+
 def test_a_worse_state_is_not_kept(calibration, monkeypatch):
     monkeypatch.setattr(finetuning, "_WEIGHT_RATE", 50.0)
     monkeypatch.setattr(finetuning, "_OTHER_RATE", 50.0)
@@ -222,11 +242,14 @@ def test_an_operator_without_gradients_is_named(data):
     [
         ({"finetune": 0}, "fine-tuning takes a number of minutes, or of steps, above 0"),
         ({"finetune": FineTuning(steps=1), "samples": 10}, "data have 10 samples; fine-tuning takes 20 at least"),
+        ({"finetune": FineTuning(steps=1), "finetune_data": 10}, "data have 10 samples; fine-tuning takes 20 at least"),
+        ({"finetune_data": 30}, "there are data for fine-tuning, but no length of it"),
         ({"finetune": FineTuning(steps=1), "loss": 1e-6}, "lose"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, message, data):
-    count = options.pop("samples", len(data))
+    count, others = options.pop("samples", len(data)), options.pop("finetune_data", 0)
+    options |= {"finetune_data": data[:others]} if others else {}
     with pytest.raises(SpecError, match=message):
         quantize(network(), data[:count], **{"isa": "avx2", "act_bits": (2,), "w_bits": (2,), **options})
 
@@ -243,4 +266,12 @@ def test_the_command_says_what_training_did(ended, fails, tmp_path, data):
     assert "before fine-tuning, of 30 steps on 48 samples" in page.read_text()
     claims = next(x.value for x in onnx.load(out).metadata_props if x.key == "bitsynth.quantize")
     assert json.loads(claims)["measured"]["samples"] == 12
+    np.save(tmp_path / "others.npy", np.concatenate([data, data]))
+    more = ["--finetune-data", str(tmp_path / "others.npy")]
+    shown, _ = ended(0, *given, "--finetune", "30steps", *more)
+    assert "training 30 steps on 120 samples" in shown
+    assert "on the 60 samples held back" in shown
+    assert "no length of it" in fails(2, *given, *more)
+    np.save(tmp_path / "others.npy", data[:, :2])
+    assert "data for fine-tuning of x have shape" in fails(2, *given, "--finetune", "30steps", *more)
     assert "--finetune: want minutes" in fails(2, *given, "--finetune", "soon")

@@ -112,6 +112,15 @@ FineTune = Annotated[
         show_default="no training",
     ),
 ]
+FineTuneData = Annotated[
+    Path | None,
+    typer.Option(
+        "--finetune-data",
+        metavar="FILE",
+        help="Inputs to train on, a file like that of --data; then none of --data is trained on.",
+        show_default="four fifths of --data",
+    ),
+]
 FrontFolder = Annotated[
     Path | None,
     typer.Option(
@@ -144,6 +153,7 @@ def quantize(
     fix: FixedInputs = None,
     written_as: WrittenAs = "qonnx",
     finetune: FineTune = None,
+    finetune_data: FineTuneData = None,
     pareto: FrontFolder = None,
     html: HtmlFile = None,
     as_json: Json = False,
@@ -156,11 +166,12 @@ def quantize(
     have 8 bits, as have residuals and inputs of pools that no product reads. The file is for `bitsynth compile`; ONNX
     Runtime runs it too as qcdq or qdq.
 
-    --finetune trains the network that was chosen, to give the float network's outputs, on four fifths of the samples.
+    --finetune trains the network that was chosen, to give the float network's outputs: on four fifths of the samples,
+    or on those of --finetune-data.
 
-    The loss is measured on the data given, after training on the other fifth; at the end by the compiled network where
-    the instruction set runs here. Judge the result by other data. A search that was interrupted goes on when it is
-    repeated.
+    The loss is measured on the data given, after training on those that were not trained on; at the end by the compiled
+    network where the instruction set runs here. Judge the result by other data. A search that was interrupted goes on
+    when it is repeated.
     """
     from bitsynth.graph.read.file import named
     from bitsynth.quantization import quantize as quantize_network
@@ -169,7 +180,7 @@ def quantize(
     require_result_files(to, html, plot=pareto and pareto / _FRONT)
     if pareto:
         _require_front_folder(pareto)
-    sources = [path for path in (model, data, labels) if path and path.exists()]
+    sources = [path for path in (model, data, labels, finetune_data) if path and path.exists()]
     for option, path in (("-o", to), ("--html", html)):
         if path:
             _require_other_file(option, path, sources, pareto)
@@ -178,11 +189,11 @@ def quantize(
     bound = None if loss is None else _parse_loss(loss)
     length = None if finetune is None else FineTuning.parse(finetune)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
-    arrays = _read(data)
+    inputs, trained = _read_inputs(data), _read_inputs(finetune_data) if finetune_data else None
     with named(model), output.progress("quantize", bar=True) as say:
         result = quantize_network(
             model,
-            arrays if len(arrays) > 1 or data.suffix != ".npy" else next(iter(arrays.values())),
+            inputs,
             labels=None if labels is None else next(iter(_read(labels).values())),
             loss=bound,
             cycles=cycles,
@@ -199,6 +210,7 @@ def quantize(
             fixed=parse_fixed(fix),
             front=pareto is not None,
             finetune=length,
+            finetune_data=trained,
             file_format=written_as,
             progress=say,
         )
@@ -277,6 +289,12 @@ def _read(path: Path) -> dict[str, NDArray[np.generic]]:
     if not arrays:
         raise SpecError(f"{path} has no arrays")
     return arrays
+
+
+def _read_inputs(path: Path) -> dict[str, NDArray[np.generic]] | NDArray[np.generic]:
+    """Return the arrays of a .npz file by name, or the array of a .npy file."""
+    arrays = _read(path)
+    return arrays if len(arrays) > 1 or path.suffix != ".npy" else next(iter(arrays.values()))
 
 
 def _heading(report: QuantizationReport) -> Text:
