@@ -23,6 +23,8 @@ _SHARED |= {"bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
 _NETWORK = {"bs_real.h", "bs_functions.h", "bs_erf.h", "bs_product.h", "bs_decide.h"}
 """Files of the runtime that only plain C of networks includes."""
+_MATRICES = {"bs_matrices.c", "bs_matrices.h"}
+"""Files of the runtime for products of matrices that are both given at run time, as networks alone have them."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
 
@@ -81,7 +83,8 @@ def encoder_files() -> dict[str, str]:
 
 def runtime_files(*, threads: bool) -> dict[str, str]:
     """Return the runtime of convolutions; the pool only if there are `threads`."""
-    return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE) and n not in _NETWORK}
+    others = _NETWORK | _MATRICES
+    return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE) and n not in others}
 
 
 def glue_files(*, threads: bool) -> dict[str, str]:
@@ -92,6 +95,11 @@ def glue_files(*, threads: bool) -> dict[str, str]:
 def network_files() -> dict[str, str]:
     """Return headers of the runtime that plain C of networks takes."""
     return {n: text for n, text in _files(threads=False).items() if n in _NETWORK or n == "bs_exact.h"}
+
+
+def matrix_files() -> dict[str, str]:
+    """Return the files of the runtime for products of two matrices that are given at run time."""
+    return {n: text for n, text in _files(threads=False).items() if n in _MATRICES}
 
 
 def _files(threads: bool) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Constants:
     def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the numbers that describe the layer (`runtime_abi.described`), int64, and the arrays' bytes, uint8."""
         starts: dict[str, int] = {}
-        parts, size = [], 0
+        parts, size = [np.zeros(0, np.uint8)], 0
         for name in (name for name, _ in ARRAYS if name in self.arrays):
             array, starts[name] = self.arrays[name], size
             parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))
@@ -68,7 +68,7 @@ def constants(
     Columns are output channels, in any order within a group. Arrays over them have, in each group, room for whole tiles
     and for whole units. SpecError if sums with their offset may leave int32.
     """
-    width = _width(kernel, geometry, form.unit)
+    width = width_of(kernel, geometry, form.unit)
     per_tap = _by_group(geometry, weight.transpose(0, 2, 3, 1))
     joined = has_joined_taps(kernel, geometry, form.conv_algorithm)
     taken = 1 if form.conv_algorithm == "im2col" else geometry.kernel[0] if joined else per_tap.shape[2]
@@ -87,7 +87,7 @@ def constants(
     terms = padding_terms(spec.act, spec.wgt, geometry, offset)
     if terms.any():
         sums = padding_sums(width, terms, geometry, per_tap) << correction.shift
-        arrays["padding"] = _int32(sums // correction.factor if form.folds else sums)
+        arrays["padding"] = to_int32(sums // correction.factor if form.folds else sums)
     numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point))
     numbers |= {"out_places": width, "joined_taps": int(joined)} | row_scale(kernel, spec)
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
@@ -111,7 +111,7 @@ def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> 
     return fewer and packing(kernel).is_of_codes
 
 
-def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
+def width_of(kernel: Kernel, g: Geometry, unit: int) -> int:
     """Return the length of a group in arrays over output channels."""
     channels = g.out_channels // g.groups
     return max(-(-channels // size) * size for size in (kernel.columns, unit))
@@ -208,10 +208,14 @@ def _steps(kernel: Kernel, codes: Codes) -> Codes:
     The padding is 0, as rows may have codes of other pixels there.
     """
     count = -(-codes.shape[2] // kernel.k_step)
-    zero = next((x.zero for x in kernel.passes[0].columns), 0)
-    out = np.full((*codes.shape[:2], count * kernel.k_step), zero, np.uint8)
+    out = np.full((*codes.shape[:2], count * kernel.k_step), idle_code(kernel), np.uint8)
     out[:, :, : codes.shape[2]] = codes
     return out.reshape(len(codes), -1, kernel.k_step)[..., list(packing(kernel).order)]
+
+
+def idle_code(kernel: Kernel) -> int:
+    """Return the code of weights whose products are 0, which pads columns to whole steps."""
+    return next((x.zero for x in kernel.passes[0].columns), 0)
 
 
 def whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
@@ -221,7 +225,7 @@ def whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
 
 def _by_width(g: Geometry, width: int, columns: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return (groups, width) of (columns,)."""
-    return _int32(whole(columns.reshape(g.groups, -1), width))
+    return to_int32(whole(columns.reshape(g.groups, -1), width))
 
 
 def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int64]:
@@ -235,5 +239,6 @@ def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Cod
     return whole(sums.transpose(0, 2, 3, 1), width)
 
 
-def _int32(x: NDArray[Any]) -> NDArray[np.int32]:
+def to_int32(x: NDArray[Any]) -> NDArray[np.int32]:
+    """Return an array as int32, contiguous."""
     return np.ascontiguousarray(x.astype(np.int32))

@@ -30,8 +30,10 @@ from bitsynth.layers.epilogues.accumulators import values_as_accumulators
 from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.residual import residual_operand
+from bitsynth.layers.given_columns import GivenColumns, constants_without_weights, extreme_codes, given_columns
 from bitsynth.layers.packed_codes import Packed, packed_words
 from bitsynth.layers.planning import GIVEN, LayerPlan
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import whole_array
@@ -49,38 +51,40 @@ Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 class PackedLayer:
     """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and the epilogue of its sums.
 
-    `bias`, integers, one a channel or one for all, is part of the sums. Arrays are not to be written: they are
-    read-only. SpecError if weights, bias or epilogue do not fit the plan.
+    `codes` is None if weights are given at each call, as the second factor of a product of two edges is: a dense layer
+    whose `columns` say how C packs them. `bias`, integers, one a channel or one for all, is part of the sums. Arrays
+    are not to be written: they are read-only. SpecError if weights, bias or epilogue do not fit the plan.
     """
 
     plan: LayerPlan
-    codes: NDArray[np.uint8]
+    codes: NDArray[np.uint8] | None
     epilogue: Epilogue | None = None
     bias: ArrayLike = 0
+    columns: GivenColumns | None = field(init=False, repr=False)
     programs: LayerPrograms = field(init=False, repr=False)
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         spec, kernel = self.plan.spec, self.plan.kernel
-        if self.codes.shape != spec.geometry.weight_shape:
-            raise SpecError(f"want a weight of {spec.geometry.weight_shape}, not {self.codes.shape}")
-        last = spec.wgt.codes[-1]
-        if self.codes.dtype != np.uint8 or (self.codes.size and self.codes.max() > last):
-            raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
-        object.__setattr__(self, "codes", self.codes.copy())
+        if self.codes is not None:
+            object.__setattr__(self, "codes", _checked_codes(self.codes, spec))
         check_epilogue(self.epilogue, spec.out_layout)
         check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
         added = broadcast_to_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         computed = self._computed_codes()
-        finish = choose_finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
+        given = self.codes is None
+        if given and (isinstance(kernel, DepthwiseKernel) or not _is_dense(self.plan)):
+            raise SpecError("a layer whose weights are given at each call is a dense layer on a kernel of tiles")
+        finish = choose_finishing(kernel, self.plan.computed, computed, bias, self.epilogue, weights_are_given=given)
         whole = self._constants(finish, computed, bias)
+        object.__setattr__(self, "columns", self._given_columns(finish, bias) if given else None)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
-        arrays: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
+        arrays = [bias, *self._description, *whole.arrays.values(), *(() if self.codes is None else (self.codes,))]
         for array in arrays:
             array.flags.writeable = False
 
@@ -94,13 +98,26 @@ class PackedLayer:
             groups, of_kernel = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset, finish.joined)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
-            of_kernel = constants(kernel.entry.kernel, self.plan.product, geometry, codes[order], offset, form)
+            layer = kernel.entry.kernel, self.plan.product, geometry
+            if self.codes is None:
+                of_kernel = constants_without_weights(*layer, offset, form)
+            else:
+                of_kernel = constants(*layer, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
         if isinstance(kernel, MatmulKernel) and not finish.residual:
             arrays |= finish.tail(geometry)
         numbers = {**of_kernel.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}
         numbers["joined_pixels"] = finish.joined
         return Constants(MappingProxyType(numbers), MappingProxyType({**of_kernel.arrays, **arrays}))
+
+    def _given_columns(self, finish: Finishing, bias: NDArray[np.int64]) -> GivenColumns:
+        """Return how the columns of weights that are given at each call are packed, in the order of `finish`."""
+        spec, kernel = self.plan.computed, self.plan.kernel
+        assert isinstance(kernel, MatmulKernel)
+        form = Form(self.plan.schedule.gather, finish.unit, finish.folds)
+        own, offset = self.plan.spec.wgt, Offset(bias, spec.zero_point)
+        layer = kernel.entry.kernel, self.plan.product, own, spec.geometry
+        return given_columns(*layer, offset, form, finish.order(spec.geometry))
 
     def _interface(self) -> dict[str, Number]:
         """Return the numbers on the layouts of activations and results."""
@@ -112,8 +129,13 @@ class PackedLayer:
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
     def _computed_codes(self) -> NDArray[np.uint8]:
-        """Return the weights' codes as the kernel sees them: the value of each code of the layer is encoded once."""
+        """Return the weights' codes as the kernel sees them: the value of each code of the layer is encoded once.
+
+        Of weights that are given at each call return those that bound all sums.
+        """
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
+        if self.codes is None:
+            return extreme_codes(computed, self.plan.spec.geometry.weight_shape)
         if computed == spec:
             return self.codes
         code_of = computed.encode(spec.decode(np.array(spec.codes, np.uint8)), "weight")
@@ -121,7 +143,12 @@ class PackedLayer:
 
     @property
     def weight(self) -> NDArray[Any]:
-        """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
+        """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing.
+
+        SpecError if weights are given at each call.
+        """
+        if self.codes is None:
+            raise SpecError("weights are given at each call")
         values = self.plan.spec.wgt.decode(self.codes)
         values.flags.writeable = False
         return values
@@ -186,6 +213,8 @@ class PackedLayer:
 
     def text(self, name: str) -> LayerText:
         """Return the C of the layer under `name`, as a value of `emit`."""
+        if self.codes is None:
+            raise SpecError("a layer whose weights are given at each call is part of a network")
         kernel, constants_of_c = self.plan.kernel, self.constants
         bias = np.asarray(self.bias)
         values = values_as_accumulators(self.plan.spec, self.codes, bias)
@@ -225,6 +254,23 @@ class PackedLayer:
             "name": name,
         }
         return f"{command('emit-layer', 'WEIGHTS.npz', options)} -o {name}"
+
+
+def _is_dense(plan: LayerPlan) -> bool:
+    """Return whether a layer reads each pixel by itself, where it lies, and all of its channels."""
+    geometry = plan.spec.geometry
+    is_one_pixel = geometry.kernel == (1, 1) and geometry.stride == (1, 1) and not any(geometry.padding)
+    return is_one_pixel and geometry.groups == 1 and plan.schedule.gather == "direct"
+
+
+def _checked_codes(codes: NDArray[np.uint8], spec: LayerSpec) -> NDArray[np.uint8]:
+    """Return a copy of weights' codes; SpecError if they do not fit."""
+    if codes.shape != spec.geometry.weight_shape:
+        raise SpecError(f"want a weight of {spec.geometry.weight_shape}, not {codes.shape}")
+    last = spec.wgt.codes[-1]
+    if codes.dtype != np.uint8 or (codes.size and codes.max() > last):
+        raise SpecError(f"want uint8 codes of {spec.wgt}, at most {last}; `pack` takes the values themselves")
+    return codes.copy()
 
 
 def _shortest(numbers: tuple[int, ...], usual: int) -> tuple[int, ...] | None:

@@ -129,15 +129,17 @@ class _Assembly:
     def _chosen(self, group: FusionGroup, edge: str, given: Mapping[str, Buffer]) -> Format:
         """Return the format, of those that the maker of an edge writes, that most readers read.
 
-        Of equals it is the one with the layout of the maker's operands, if the maker is fastest so; else the first.
-        An edge that is read under another name as well keeps the first: a view of it costs nothing there.
+        Of equals it is the one with the layout of the maker's operands, if the maker is fastest so; else the one that
+        is the cheapest to most readers, else the first. An edge that is read under another name as well keeps the
+        first: a view of it costs nothing there.
         """
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         keeps = group.keeps_layout and not any(reader.is_alias for reader in self.readers[edge])
         near = {b.format.layout for b in given.values() if keeps and len(b.edge.shape) > 1} - {Layout.PLAIN}
-        return max(group.writes(edge), key=lambda f: (asked[f], f.layout in near))
+        cheapest = Counter(other.reads(edge)[0] for other in self.readers[edge])
+        return max(group.writes(edge), key=lambda f: (asked[f], f.layout in near, cheapest[f]))
 
     def _in_format(self, edge: str, wanted: tuple[Format, ...]) -> str:
         """Return the buffer that has an edge in one of the wanted formats; convert the edge if there is none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, numpy_type
 from bitsynth.layers.glue.base import Glue
@@ -129,12 +130,46 @@ class Buffer:
         return self.format.read(memory, self.edge.shape)
 
 
+@dataclass(frozen=True)
+class Matrices:
+    """Where the factors of products of matrices lie in the memory of two edges, in elements.
+
+    Args:
+        outer: The axes of separate products, () for one.
+        rows: The stride along each outer axis of the first factor, from row to row, and along K.
+        columns: The same of the second factor, from column to column.
+    """
+
+    outer: Shape
+    rows: Shape
+    columns: Shape
+
+    @property
+    def count(self) -> int:
+        """The number of products."""
+        return math.prod(self.outer)
+
+    def all_starts(self) -> tuple[Tensor, Tensor]:
+        """Return the first element of both factors in each product, uint32; SpecError if that does not hold it."""
+        return self._starts(self.rows), self._starts(self.columns)
+
+    def _starts(self, strides: Shape) -> Tensor:
+        places: Tensor = np.zeros(self.outer, np.int64)
+        for axis, stride in enumerate(strides[:-2]):
+            shape = [-1 if k == axis else 1 for k in range(len(self.outer))]
+            places = places + stride * np.arange(self.outer[axis]).reshape(shape)
+        if places.max(initial=0) > np.iinfo(np.uint32).max:
+            raise SpecError(f"a matrix begins behind {np.iinfo(np.uint32).max:,} elements")
+        return places.reshape(-1).astype(np.uint32)
+
+
 @dataclass(frozen=True, eq=False)
 class LayerStep:
     """A layer: a convolution or matrix product with its epilogue.
 
-    `inputs` are activations and, if the epilogue has one, the residual; `outputs` the results and, if it is kept,
-    the sum. `image` is (batch, height, width) of the activations as the layer takes them.
+    `inputs` are activations, the weights if these are an edge, and, if the epilogue has one, the residual; `outputs`
+    the results and, if it is kept, the sum. `image` is (batch, height, width) of the activations as the layer takes
+    them. `matrices` says where both factors lie if weights are an edge: of each product `image` has a row of the batch.
     """
 
     kind: ClassVar[str] = "layer"
@@ -143,6 +178,7 @@ class LayerStep:
     outputs: tuple[str, ...]
     layer: PackedLayer
     image: tuple[int, int, int]
+    matrices: Matrices | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,7 @@ def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) ->
     names = step.nodes, first.edge.name
     reason = step.reason if isinstance(step, PlainStep) else ""
     kind, shape, memory = step.kind, first.edge.shape, _memory(first)
-    lost = program.alternatives.get(step.nodes[0], ()) if step.nodes else ()
+    lost = next((program.alternatives[name] for name in step.nodes if name in program.alternatives), ())
     return StepReport(*names, kind, method, kernel, shape, memory, size, weights, macs, cycles, reason, lost)
 
 
@@ -141,7 +141,9 @@ def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterab
     """Return the method of a step, its kernel and constants; `ops` has the operators of all nodes by name."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
-        return str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()
+        columns = step.layer.columns
+        arrays = [*step.layer.constants.arrays.values(), *(columns.arrays.values() if columns else ())]
+        return str(plan.schedule), plan.kernel.name, arrays
     if isinstance(step, GlueStep):
         constants = step.glue.constants
         return str(constants.numbers["op"]), "", constants.arrays.values()

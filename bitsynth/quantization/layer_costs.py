@@ -52,7 +52,7 @@ def cost_with_codes(step: LayerStep, codes: WeightCodes, target: NetworkTarget) 
     """Return the cost of a layer whose weights have other codes; None if no kernel computes it."""
     low, high = codes.limits
     layer = step.layer
-    zeros = np.zeros(layer.codes.shape, np.uint8)
+    zeros = np.zeros(layer.plan.spec.geometry.weight_shape, np.uint8)
     for operand in weights(np.arange(low, high + 1, 1 + codes.is_odd)):
         with suppress(NoKernel, SpecError):
             spec = replace(layer.plan.spec, wgt=operand)

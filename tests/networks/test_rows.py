@@ -8,7 +8,7 @@ from support.onnx_files import model, node
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.graph.passes.sequences import flatten_sequences
-from bitsynth.network.program import GlueStep, LayerStep, PlainStep
+from bitsynth.network.program import GlueStep, LayerStep
 
 RNG = np.random.default_rng(0)
 F = np.float32
@@ -105,14 +105,14 @@ def test_integers_are_the_reference(isa, skip_isa):
 
 
 @pytest.mark.parametrize("isa", ["avx2", *SLOW])
-def test_codes_behind_products_of_two_edges_are_a_line(isa, skip_isa):
+def test_products_of_two_edges_are_layers_with_the_codes_behind(isa, skip_isa):
     net = bitsynth.compile(attention(), isa=isa)
     try:
         compiled_together(isa, [net])
     except bitsynth.ToolError as why:
         skip_isa(isa, str(why))
-    lines = {step.nodes for step in net.program.steps if isinstance(step, PlainStep) and step.formula is not None}
-    assert {("q.q",), ("y.q",)} <= lines
+    layers = [step.nodes for step in net.program.steps if isinstance(step, LayerStep)]
+    assert [(nodes[0], nodes[-1]) for nodes in layers] == [("t", "q.q"), ("o", "y.q")]
     for scale in (1, 8):
         given = {"x": RNG.normal(size=(1, 3, 6, 4), scale=scale).astype(F)}
         values = run(net.program.graph, given)

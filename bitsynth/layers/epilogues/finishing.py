@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.correction_terms import remaining
 from bitsynth.emit.layer_program import BLOCK, LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.constants import shared_numbers
@@ -195,12 +196,15 @@ def choose_finishing(
     weight: Codes,
     bias: NDArray[np.int64],
     epilogue: Epilogue | None,
+    *,
+    weights_are_given: bool = False,
 ) -> Finishing:
     """Return the programs that finish a layer on `kernel` with weight codes `weight` (OC, IC / groups, KH, KW).
 
-    A stored program that reads accumulators comes first, then one that reads values, then plain C (fallback code).
+    A stored program that reads accumulators comes first, then one that reads values, then plain C (fallback code). If
+    weights are given at each call, `weight` bounds the sums of any, and no constant of a program depends on it.
     """
-    finishing = _choose(kernel, spec, weight, bias, epilogue)
+    finishing = _choose(kernel, spec, weight, bias, epilogue, weights_are_given)
     ordered = replace(finishing, program=find_in_channel_order(finishing.program) or finishing.program)
     if isinstance(kernel, DepthwiseKernel):
         pixels = depthwise.joined_pixels(kernel.program, spec, Offset(bias, spec.zero_point))
@@ -212,7 +216,12 @@ def choose_finishing(
 
 
 def _choose(
-    kernel: LayerKernel, spec: LayerSpec, weight: Codes, bias: NDArray[np.int64], epilogue: Epilogue | None
+    kernel: LayerKernel,
+    spec: LayerSpec,
+    weight: Codes,
+    bias: NDArray[np.int64],
+    epilogue: Epilogue | None,
+    weights_are_given: bool,
 ) -> Finishing:
     """Return the programs before pixels are joined."""
     if epilogue is None:
@@ -223,7 +232,8 @@ def _choose(
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, spec.product(kernel.spec.isa), spec.geometry, weight, Offset(bias, spec.zero_point)
-        if can_fold(*layer):
+        depends = remaining(kernel.entry.kernel, layer[1]).factor != 1
+        if can_fold(*layer) and not (weights_are_given and depends):
             sums.insert(0, (True, accumulators_of_kernel(*layer)))
     return _finish_accumulators(kernel, spec, sums, epilogue)
 

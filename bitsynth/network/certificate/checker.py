@@ -6,8 +6,9 @@ What a certificate has. C runs a list of `steps`. A step reads `buffers` and wri
 elements of an *edge* of the network: integers n, from `low` to `high`, that stand for scale * (n - zero). In memory an
 integer is a code: n = first + apart * code, where `operand` is [apart, first]. For most steps the file has
 
-* `sums`: the integers that the step starts from. A layer's are sums of products with weights, plus a bias. Those of
-  other steps are the elements that the step reads;
+* `sums`: the integers that the step starts from. A layer's are sums of products with weights, plus a bias; its weights
+  are in the file, or the elements of the second buffer that it reads. Those of other steps are the elements that the
+  step reads;
 * `chain`: the operations by which the network computes a result from a sum, in the arithmetic of its reference;
 * `claims`: for each result the formula by which C computes it from the same sum.
 
@@ -501,21 +502,25 @@ class SumRange(NamedTuple):
 
 SUMS_OF_ELEMENTS = {"bias", "low", "high", "rows", "places"}
 SUMS_OF_PRODUCTS = {"weights", "padded", "reads", "bias", "geometry", "each", "scale", "low", "high"}
+SUMS_OF_MATRICES = {"matrices", "reads", "bias", "low", "high"}
 
 
-def bound_sums(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> SumRange:
+def bound_sums(step: dict[str, Any], buffers: list[Any], edges: list[Any]) -> SumRange:
     """Return the range of a step's sums, products or elements, with their bias.
 
     It is computed again; the range that the step states, without the bias, must be the same.
     """
     of = step["sums"]
-    keys = SUMS_OF_PRODUCTS if "weights" in of else SUMS_OF_ELEMENTS
+    keys = SUMS_OF_PRODUCTS if "weights" in of else SUMS_OF_MATRICES if "matrices" in of else SUMS_OF_ELEMENTS
     require({*of} <= keys, f"it says {', '.join(sorted({*of} - keys))} of sums, which has no meaning")
-    sums, start = (bound_products if "weights" in of else bound_elements)(of, buffer, edge)
+    if "matrices" in of:
+        sums, start = bound_matrices(of, buffers, edges), 0
+    else:
+        sums, start = (bound_products if "weights" in of else bound_elements)(of, buffers[0], edges[0])
     for key, end in (("low", sums.low), ("high", sums.high)):
         require(key not in of or array(of[key]) == end[:, 0], "ranges differ")
     bias = column(of["bias"])
-    require("weights" in of or not bias.any(), "elements have no bias")
+    require("weights" in of or "matrices" in of or not bias.any(), "elements have no bias")
     low, high = sums.low + bias, sums.high + bias
     require(low.size > 0, "it has no sums")
     is_on_grid = np.all((start + bias - low.min()) % sums.grid == 0)
@@ -544,6 +549,31 @@ def bound_products(of: dict[str, Any], buffer: dict[str, Any], edge: dict[str, A
     if np.all(weights == 1) and not of["padded"]:  # sums of codes, which are as far apart as codes
         return SumRange(least, most, apart), (first - zero) * inputs * window
     return SumRange(least, most, 1), 0
+
+
+def bound_matrices(of: dict[str, Any], buffers: list[Any], edges: list[Any]) -> SumRange:
+    """Return the range of sums of products of the elements of two edges, one for all sums.
+
+    `matrices` are [how many, rows, depth, columns]: a sum has `depth` products. For example 3 products of elements
+    from -2 to 3 and from 0 to 5 give sums from -30 to 45.
+    """
+    ends = []
+    for buffer, edge, reads in zip(buffers[:2], edges[:2], of["reads"], strict=True):
+        zero, (apart, first) = edge["zero"], buffer["operand"]
+        require(type(zero) is int, "codes have several zero points, or none that is whole")
+        require(array(edge["scale"]).size == 1, "codes mean other integers")
+        require(reads == [apart, first - zero], "codes mean other integers")
+        low, high = ends_of(edge)
+        ends.append((int(low.min()) - zero, int(high.max()) - zero))
+    least, most = bound_products_of_ends(ends[0], ends[1], whole(of["matrices"][2]))
+    require(max(abs(least), abs(most)) < WHOLE, "sums leave int64")
+    return SumRange(np.full((1, 1), least), np.full((1, 1), most), 1)
+
+
+def bound_products_of_ends(one: Any, other: Any, depth: int) -> tuple[int, int]:
+    """Return the least and the greatest sum of `depth` products of factors between two ends each."""
+    products = [a * b for a in one for b in other]
+    return depth * min(products), depth * max(products)
 
 
 def spread_over_inputs(ends: Any, edge: dict[str, Any], inputs: int, idle: int) -> Any:
@@ -587,15 +617,36 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     sizes = [math.prod(shape) for shape in results]
     channels = {shape[1] if len(shape) > 1 else 1 for shape in results}
     require(len(set(sizes)) == len(channels) == 1, "results differ in shape")
-    for edge in edges[1:reads]:
+    for edge in edges[count_factors(of) : reads]:
         require(math.prod(edge["shape"]) == sizes[0], "a second tensor has another shape than results")
     if "weights" in of:
         own_channels, size = check_window(of, edges[0]["shape"])
         require(own_channels in channels, "weights are of other channels than results")
         require(size == sizes[0], "results are not those of the window")
+    elif "matrices" in of:
+        check_matrices(of, [edge["shape"] for edge in edges[:2]], sizes[0])
     elif step["chain"]:
         require(math.prod(edges[0]["shape"]) == sizes[0], "results have another shape than what is read")
     return int(channels.pop())
+
+
+def count_factors(of: dict[str, Any]) -> int:
+    """Return how many of the buffers that a step reads its sums are of: two if these are products of two edges."""
+    return 2 if "matrices" in of else 1
+
+
+def check_matrices(of: dict[str, Any], shapes: list[list[int]], size: int) -> None:
+    """Raise AssertionError unless two factors of these shapes have matrices whose products have `size` elements.
+
+    Both factors have an axis along which sums are. Several products may have one factor in common.
+    """
+    count, rows, depth, columns = map(whole, of["matrices"])
+    require(min(count, rows, depth, columns) > 0, "a factor has no elements")
+    require(count * rows * columns == size, "results are not those of the matrices")
+    for shape, vectors in zip(shapes, (rows, columns), strict=True):
+        own, rest = divmod(math.prod(shape), vectors * depth)
+        require(rest == 0 < own and count % own == 0, "a factor has other matrices")
+        require(depth in shape, "sums are along no axis of a factor")
 
 
 def check_window(of: dict[str, Any], shape: list[int]) -> tuple[int, int]:
@@ -685,7 +736,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 results = prove_numbers(task.chain, claim, buffer, edge, examined)
             else:
                 if claim["is"] == "sum":
-                    check_grid(step["sums"], edges[0], edge)
+                    check_grid(step["sums"], edges, edge)
                 results = prove_formula(task.chain, claim, buffer, examined, is_of_floats="places" in step["sums"])
             low, high = ends_of(edge, inner=True)
             require((low <= results) & (results <= high) | examined.is_never, "results leave their range")
@@ -698,8 +749,9 @@ def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact:
     curve's table are cells.
     """
     reads, claims = len(step["inputs"]), [decode_claim(claim) for claim in step["claims"]]
-    require(0 < reads < 3, f"it reads {reads} buffers; want one or two")
-    sums, channels = bound_sums(step, buffers[0], edges[0]), check_shapes(step, edges)
+    factors = count_factors(step["sums"])
+    require(factors <= reads <= factors + 1, f"it reads {reads} buffers; want {factors} or {factors + 1}")
+    sums, channels = bound_sums(step, buffers, edges), check_shapes(step, edges)
     rows = {1, channels, *edges[0]["shape"][1:2]}
     require(len(sums.low) in rows and len(column(step["sums"]["bias"])) in rows, "sums are of other channels")
     chain, counted = make_chain(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
@@ -711,10 +763,10 @@ def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact:
         if claim["by"] == "lines":
             own += [column(x) for line in claim["values"] for x in line]
         require([len(x) in rows for x in own], "a claim has numbers for other channels")
-    if reads == 1:
+    if reads == factors:
         nothing = np.zeros((1, 1), int)
         return Task(chain, claims, sums, (nothing, nothing), (1, 0))
-    (least, most), (apart, first) = ends_of(edges[1]), buffers[1]["operand"]
+    (least, most), (apart, first) = ends_of(edges[factors]), buffers[factors]["operand"]
     require(((least - first) % apart == 0) & (least <= most), "no code stands for the least integer of a second tensor")
     return Task(chain, claims, sums, (least, most), (apart, first))
 
@@ -773,13 +825,15 @@ def prove_formula(
     return integers
 
 
-def check_grid(of: dict[str, Any], read: dict[str, Any], result: dict[str, Any]) -> None:
+def check_grid(of: dict[str, Any], edges: list[Any], result: dict[str, Any]) -> None:
     """Raise AssertionError unless sums, or elements, that are given as they are mean the same as before.
 
     Elements keep scale and zero point. Sums of products have the product of both scales, and no zero point.
     """
-    for key, factor in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
-        meant = array(read.get(key, 0)).ravel() * array(factor).ravel()
+    of_products = "weights" in of or "matrices" in of
+    second = edges[1]["scale"] if "matrices" in of else of.get("scale", 1)
+    for key, factor in (("scale", second), ("zero", int(not of_products))):
+        meant = array(edges[0].get(key, 0)).ravel() * array(factor).ravel()
         require(meant == array(result.get(key, 0)).ravel(), "elements mean something else")
 
 

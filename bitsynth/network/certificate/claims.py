@@ -20,6 +20,7 @@ from bitsynth.layers.epilogues.claimed import (
     ClaimedFormula,
     ClaimedGate,
     ClaimedIdentity,
+    ClaimedLines,
     ClaimedTable,
     ClaimedThresholds,
 )
@@ -35,6 +36,8 @@ from bitsynth.network.certificate.records import (
     FloatPlaces,
     LayerFacts,
     LayerSums,
+    MatrixFacts,
+    MatrixSums,
     StepClaim,
     WindowSums,
 )
@@ -60,19 +63,20 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
     chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
     given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain.start_sums(sums, given[0].edge, program.graph.edges[product.inputs[1]])
-    for other in given[1:]:
-        chain.start("other", other.edge, 1)
+    factors = 1 if step.matrices is None else 2
+    for other in given[factors:]:
+        chain.start("other", other.edge, factors)
     add_nodes(chain, [node for node in nodes if node not in _before(nodes, product)])
     formulas = zip(layer_formulas(step.layer), written, strict=True)
     results = [replace(claim, result=chain.integers(buffer.edge.name)) for claim, buffer in formulas]
-    products = _products(program.graph, step, given[0], product)
-    claim = finish_claims(chain, results, products)
+    products = _matrices(step, given) if step.matrices else _products(program.graph, step, given[0], product)
+    claim, channels = finish_claims(chain, results, products), step.layer.plan.spec.geometry.out_channels
     if isinstance(results[0], ClaimedGate):
         low, high = (checker.array(end) for end in (products.low, products.high))
-        require_few_sums(claim, low, high, len(step.layer.codes))
+        require_few_sums(claim, low, high, channels)
     else:
         levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
-        require_few(claim, levels, len(step.layer.codes), given)
+        require_few(claim, levels, channels, given[factors - 1 :])
     return claim
 
 
@@ -175,19 +179,50 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> La
     """Return the sums of products that a layer computes, and their ranges."""
     weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, step.layer)
-    geometry = step.layer.plan.spec.geometry
+    geometry, facts = step.layer.plan.spec.geometry, layer_facts(step)
     low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
     return LayerSums(
-        **msgspec.structs.asdict(layer_facts(step)),
+        **msgspec.structs.asdict(facts),
         scale=encode_number(scale if scale.size == 1 else scale.reshape(-1, 1)),
         low=encode_array(low),
         high=encode_array(high),
     )
 
 
-def layer_facts(step: LayerStep) -> LayerFacts:
-    """Return the facts of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
+def _matrices(step: LayerStep, given: Sequence[Buffer]) -> MatrixSums:
+    """Return the sums of products of two edges, and their range."""
+    facts = layer_facts(step)
+    assert isinstance(facts, MatrixFacts)
+    if any(buffer.edge.integers.scale.size > 1 for buffer in given[:2]):
+        raise Unsupported("scales of a factor that is an edge differ")
+    rows, columns = (_factor_ends(buffer) for buffer in given[:2])
+    least, most = checker.bound_products_of_ends(rows, columns, facts.matrices[2])
+    return MatrixSums(
+        **msgspec.structs.asdict(facts), low=encode_array(np.array([least])), high=encode_array(np.array([most]))
+    )
+
+
+def _factor_ends(buffer: Buffer) -> tuple[int, int]:
+    """Return the least and the greatest integer of a buffer's edge, less its zero point."""
+    kind = buffer.edge.integers
+    zero = int(kind.zero.reshape(-1)[0])
+    return kind.least - zero, kind.most - zero
+
+
+def layer_facts(step: LayerStep) -> LayerFacts | MatrixFacts:
+    """Return the facts of a layer's sums that the layer itself decides: weights, bias, window, what codes mean.
+
+    Of a product of two edges they are the sizes of the matrices in place of weights and window.
+    """
+    if step.matrices is not None:
+        spec, (count, _, rows) = step.layer.plan.spec, step.image
+        bias = np.unique(np.asarray(step.layer.bias, np.int64))
+        return MatrixFacts(
+            matrices=[count, rows, spec.geometry.in_channels, spec.geometry.out_channels],
+            reads=[[spec.act.scale, spec.act.offset - spec.zero_point], [spec.wgt.scale, spec.wgt.offset]],
+            bias=encode_array(bias if bias.size == 1 else np.asarray(step.layer.bias, np.int64)),
+        )
     spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
     geometry = spec.geometry
     return LayerFacts(
@@ -200,8 +235,27 @@ def layer_facts(step: LayerStep) -> LayerFacts:
 
 
 def layer_formulas(layer: PackedLayer) -> list[Claim]:
-    """Return the formulas of a layer's results, and of the sums that it keeps as well if it does."""
-    return [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
+    """Return the formulas of a layer's results, and of the sums that it keeps as well if it does.
+
+    Channels of a product of two edges are columns, which need not lie along axis 1 of results, as those of the checker
+    do: numbers that are the same for all columns are one number.
+    """
+    claims = [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
+    return [_with_common_rows(claim) for claim in claims] if layer.columns is not None else claims
+
+
+def _with_common_rows(claim: Claim) -> Claim:
+    """Return a formula with one row of numbers in place of rows that are all the same; a gate has other rows."""
+    named = {name: getattr(claim, name) for name in claim.__struct_fields__ if name != "gate"}
+    arrays = {name: _common_row(x) for name, x in named.items() if isinstance(x, np.ndarray)}
+    if isinstance(claim, ClaimedLines):
+        return replace(claim, **arrays, values=[[_common_row(x) for x in line] for line in claim.values])
+    return replace(claim, **arrays)
+
+
+def _common_row(numbers: Tensor) -> Tensor:
+    """Return the first of rows that are all the same, else all rows."""
+    return numbers[:1] if numbers.ndim and (numbers == numbers[:1]).all() else numbers
 
 
 def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
@@ -257,7 +311,7 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> WindowSums:
 
 def _claim(layer: PackedLayer) -> Claim:
     """Return the formula of a layer's results."""
-    epilogue, channels = layer.epilogue, len(layer.codes)
+    epilogue, channels = layer.epilogue, layer.plan.spec.geometry.out_channels
     if epilogue is None:
         return ClaimedIdentity()
     if (formula := epilogue.formula(channels)) is None:
@@ -278,4 +332,4 @@ def _kept(layer: PackedLayer) -> Claim:
     epilogue = layer.epilogue
     if epilogue is None or epilogue.adds_floats:
         raise Unsupported("kept sums are floats")
-    return _with_residual(ClaimedIdentity(), epilogue, len(layer.codes))
+    return _with_residual(ClaimedIdentity(), epilogue, layer.plan.spec.geometry.out_channels)

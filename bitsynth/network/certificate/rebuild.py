@@ -43,6 +43,7 @@ from bitsynth.network.certificate.records import (
     JsonValue,
     LayerSource,
     LayerSums,
+    MatrixSums,
     PlainSource,
     StepRecord,
     WindowSums,
@@ -54,7 +55,16 @@ from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.plain import make_conversion
-from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.program import (
+    Buffer,
+    Format,
+    GlueStep,
+    LayerStep,
+    Matrices,
+    NetworkProgram,
+    NetworkStep,
+    PlainStep,
+)
 from bitsynth.spec.layout import Layout
 
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
@@ -75,6 +85,7 @@ def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim])
             cpu=plan.cpu,
             epilogue=recipe(step.layer.epilogue),
             image=list(step.image),
+            places=UNSET if step.matrices is None else recipe(step.matrices),
         )
         return to_dict(source) if claims else {**to_dict(layer_facts(step)), **to_dict(source)}
     if isinstance(step, GlueStep):
@@ -240,9 +251,18 @@ def _step(
     names = nodes, tuple(record.inputs), tuple(record.outputs)
     if record.kind == "layer":
         of_layer = record_of(record.c, LayerSource)
-        layer = _layer(of_layer, record_of(record.sums, LayerSums) if record.sums else of_layer, isa)
+        matrices = None if of_layer.places is UNSET else rebuild(of_layer.places)
+        checker.require(matrices is None or isinstance(matrices, Matrices), "factors lie in no known places")
+        sums: LayerSource | LayerSums | MatrixSums = of_layer
+        if record.sums:
+            sums = record_of(record.sums, LayerSums) if matrices is None else record_of(record.sums, MatrixSums)
+        layer = _layer(of_layer, sums, isa, matrices)
         _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
-        return LayerStep(*names, layer, _image(of_layer.image))
+        if matrices is not None:
+            assert layer.columns is not None
+            for array in (*matrices.all_starts(), *layer.columns.arrays.values()):
+                constants.place(np.ascontiguousarray(array).tobytes())
+        return LayerStep(*names, layer, _image(of_layer.image), matrices)
     if record.kind == "glue":
         of_glue = record_of(record.c, GlueSource)
         glue = rebuild(of_glue.glue)
@@ -268,10 +288,15 @@ def _step(
     return PlainStep(*names, own.body, arrays, own.scratch_bytes, tuple(own.headers))
 
 
-def _layer(own: LayerSource, sums: LayerSource | LayerSums, isa: str) -> PackedLayer:
-    """Return the layer of a recipe, whose weights and bias are those of `sums`."""
+def _layer(
+    own: LayerSource, sums: LayerSource | LayerSums | MatrixSums, isa: str, matrices: Matrices | None
+) -> PackedLayer:
+    """Return the layer of a recipe, whose bias and weights, unless these are an edge, are those of `sums`."""
     spec = rebuild(own.spec)
     plan = LayerPlan(spec, rebuild(own.schedule), isa=isa, cpu=own.cpu)
+    if matrices is not None:
+        return PackedLayer(plan, None, rebuild(own.epilogue), checker.array(sums.bias))
+    assert not isinstance(sums, MatrixSums)
     weight = checker.array(sums.weights)
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
@@ -320,8 +345,10 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], written: lis
     """Raise AssertionError unless a layer reads and gives elements as its buffers have them."""
     layer, spec, numbers = step.layer, step.layer.plan.spec, step.layer.constants.numbers
     residual = layer.epilogue.residual if layer.epilogue else None
+    is_of_matrices = step.matrices is not None
     read = [
         (spec.act, spec.in_type, spec.layout),
+        *([(None, np.dtype(np.uint8), Layout.NHWC)] if is_of_matrices else []),
         *([(None, np.dtype(residual.type), Layout.NHWC)] if residual else []),
     ]
     checker.require(len(given) == len(read), f"{what} reads other tensors than its layer")
@@ -339,11 +366,32 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], written: lis
         checker.require(
             first.operand and first.operand.bits == numbers["out_bits"], f"{what} gives codes of other bits"
         )
-    _require_elements(what, given[:1], [math.prod(step.image) * spec.in_elements])
-    after = math.prod(layer.tensor_shape(*step.image))
+    if step.matrices is None:
+        _require_elements(what, given[:1], [math.prod(step.image) * spec.in_elements])
+    else:
+        _require_matrices(what, step, step.matrices, given)
+    after, others = math.prod(layer.tensor_shape(*step.image)), given[1 + is_of_matrices :]
     _require_elements(
-        what, [*written[:1], *given[1:], *written[1:]], [math.prod(layer.out_shape(*step.image)), after, after]
+        what, [*written[:1], *others, *written[1:]], [math.prod(layer.out_shape(*step.image)), after, after]
     )
+
+
+def _require_matrices(what: str, step: LayerStep, matrices: Matrices, given: list[Buffer]) -> None:
+    """Raise AssertionError unless both factors of a product of two edges lie in their buffers, and are codes."""
+    spec, (count, high, rows) = step.layer.plan.spec, step.image
+    operand = given[1].format.operand
+    checker.require(operand is not None and operand.bits == spec.wgt.bits, f"{what} has a factor that is no codes")
+    sizes = [*matrices.outer, *matrices.rows, *matrices.columns]
+    checker.require(all(type(n) is int and n >= 0 for n in sizes), f"{what} has factors in no known places")
+    checker.require((matrices.count, 1) == (count, high), f"{what} has another number of products")
+    depth, columns = spec.geometry.in_channels, spec.geometry.out_channels
+    pairs = zip((matrices.rows, matrices.columns), (rows, columns), given, strict=False)
+    for strides, vectors, buffer in pairs:
+        counts = (*matrices.outer, vectors, depth)
+        checker.require(len(strides) == len(counts), f"{what} has factors in no known places")
+        last = sum((n - 1) * stride for n, stride in zip(counts, strides, strict=True))
+        have = math.prod(buffer.format.elements(buffer.edge.shape))
+        checker.require(last < have, f"{what} reads behind {buffer.name}")
 
 
 def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[Buffer]) -> None:

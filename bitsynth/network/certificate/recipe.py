@@ -27,10 +27,11 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.certificate.records import JsonValue
+from bitsynth.network.program import Matrices
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-_VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization)
+_VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization, Matrices)
 _EPILOGUES = (
     *(x for x in vars(epilogues).values() if isinstance(x, type) and issubclass(x, Epilogue) and not isabstract(x)),
     epilogues.FixedLine,

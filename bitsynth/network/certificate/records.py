@@ -68,6 +68,21 @@ class LayerSums(LayerFacts, frozen=True, kw_only=True):
     high: EncodedArray
 
 
+class MatrixFacts(CertificatePart, frozen=True, kw_only=True):
+    """Facts of products of two edges: [count, rows, depth, columns], bias, scale and offset of both codes."""
+
+    matrices: list[int]
+    reads: list[list[int]]
+    bias: EncodedArray
+
+
+class MatrixSums(MatrixFacts, frozen=True, kw_only=True):
+    """The sums of products of the elements of two edges, and their range, one for all."""
+
+    low: EncodedArray
+    high: EncodedArray
+
+
 class WindowSums(CertificatePart, frozen=True, kw_only=True):
     """The sums of the elements of a window, `each` channel by itself."""
 
@@ -97,7 +112,7 @@ class FloatPlaces(CertificatePart, frozen=True, kw_only=True):
     high: int
 
 
-ClaimedSums = LayerSums | WindowSums | ElementSums | FloatPlaces
+ClaimedSums = LayerSums | MatrixSums | WindowSums | ElementSums | FloatPlaces
 
 
 class StepClaim(CertificatePart, frozen=True, kw_only=True):
@@ -143,11 +158,15 @@ class BufferRecord(CertificatePart, frozen=True, kw_only=True):
 
 
 class LayerSource(CertificatePart, frozen=True, kw_only=True):
-    """The recipes from which the C of a layer is rendered; without a claim also its `LayerFacts`."""
+    """The recipes from which the C of a layer is rendered; without a claim also its `LayerFacts` or `MatrixFacts`.
+
+    `places` is where the factors of a product of two edges lie.
+    """
 
     weights: EncodedArray | UnsetType = UNSET
     padded: bool | UnsetType = UNSET
-    reads: list[int] | UnsetType = UNSET
+    matrices: list[int] | UnsetType = UNSET
+    reads: JsonValue | UnsetType = UNSET
     bias: EncodedArray | UnsetType = UNSET
     geometry: dict[str, JsonValue] | UnsetType = UNSET
     spec: JsonValue
@@ -155,6 +174,7 @@ class LayerSource(CertificatePart, frozen=True, kw_only=True):
     cpu: str
     epilogue: JsonValue
     image: list[int]
+    places: JsonValue | UnsetType = UNSET
 
 
 class GlueSource(CertificatePart, frozen=True, kw_only=True):

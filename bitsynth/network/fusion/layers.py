@@ -1,4 +1,4 @@
-"""Layers: a product with constant weights and the chain to codes after it, in one step."""
+"""Layers: a product and the chain to codes after it, in one step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.layer_maker import LayerMaker, Product, find_layer_maker, find_product
-from bitsynth.network.program import Buffer, Format, LayerStep, NetworkStep
+from bitsynth.network.program import Buffer, Format, LayerStep, Matrices, NetworkStep
 from bitsynth.spec.layout import Layout
 
 
@@ -183,8 +183,14 @@ def _keeps_places(def_use: DefUse, product: Product, chain: Chain) -> bool:
 def _make_group(
     def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
 ) -> FusionGroup | None:
+    if product.factors is not None and residual == product.factors.columns.edge:
+        return None
     maker = find_layer_maker(def_use, product, epilogue, nodes[-1].outputs[0])
     return ProductGroup(def_use, product, nodes, maker, residual) if maker else None
+
+
+_LAYOUTS_OF_FACTORS = ((Layout.NHWC, Layout.PLAIN), (Layout.PLAIN, Layout.NHWC))
+"""Layouts of matrices, and of factors of more axes, the usual one first: rows of several matrices are joined there."""
 
 
 class ProductGroup(FusionGroup):
@@ -194,7 +200,7 @@ class ProductGroup(FusionGroup):
         self, def_use: DefUse, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
     ) -> None:
         self.def_use, self.product, self.nodes, self.maker, self.residual = def_use, product, nodes, maker, residual
-        self.inputs = tuple(dict.fromkeys((product.start, *filter(None, (residual,)))))
+        self.inputs = tuple(dict.fromkeys(self._read))
         self.outputs = (nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
@@ -203,6 +209,13 @@ class ProductGroup(FusionGroup):
             operand = residual_operand(self.def_use, edge)
             own = self.maker.act if edge == self.product.start else operand
             return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
+        factors = self.product.factors
+        if factors is not None:
+            operand = self.maker.act if edge == self.product.start else self.maker.columns
+            assert operand is not None
+            rank = len(self.def_use.graph.edges[edge].shape)
+            are_joined = edge == factors.rows.edge and not factors.outer and rank > 2
+            return tuple(Format.codes(operand, layout) for layout in _LAYOUTS_OF_FACTORS[rank > 2][: 2 - are_joined])
         layouts = (Layout.PLAIN,) if self.product.layout == Layout.PLAIN else (Layout.NHWC, Layout.PACKED)
         return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
 
@@ -211,16 +224,32 @@ class ProductGroup(FusionGroup):
         layout, codes = self.product.layout, self.maker.codes
         if codes is None:
             return (Format("int32", None, layout),)
-        if layout == Layout.PLAIN or not self.maker.packs:
+        if layout == Layout.PLAIN or self.product.factors is not None or not self.maker.packs:
             return (Format.codes(codes, layout),)
         return (Format.codes(codes), Format.codes(codes, Layout.PACKED))
 
     def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
         """Return the layer that reads and writes the formats of these buffers."""
+        if self.product.factors is not None:
+            return self.maker.layer()
         return self.maker.layer(*(buffers[e].format.layout for e in (self.product.start, *self.outputs)))
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Return the step of the layer."""
-        read = (self.product.start, *filter(None, (self.residual,)))
-        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (read, self.outputs))
-        return LayerStep(self.names, inputs, outputs, self.layer(buffers), self.product.image)
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self._read, self.outputs))
+        return LayerStep(self.names, inputs, outputs, self.layer(buffers), self.product.image, self._matrices(buffers))
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """The edges that a step reads, in order: activations, weights that are an edge, the residual."""
+        factors = self.product.factors
+        columns = (factors.columns.edge,) if factors is not None else ()
+        return (self.product.start, *columns, *filter(None, (self.residual,)))
+
+    def _matrices(self, buffers: Mapping[str, Buffer]) -> Matrices | None:
+        """Return where the factors of a product of two edges lie in these buffers; None for constant weights."""
+        factors = self.product.factors
+        if factors is None:
+            return None
+        rows, columns = (buffers[factor.edge] for factor in (factors.rows, factors.columns))
+        return factors.matrices((rows.format, columns.format), (rows.edge.shape, columns.edge.shape))

@@ -9,15 +9,17 @@ from functools import cache
 from weakref import WeakKeyDictionary
 
 from bitsynth.emit.c_names import list_functions
+from bitsynth.emit.columns import column_files
 from bitsynth.emit.glue import VARIABLES, glue_program_source
 from bitsynth.emit.layer_program import epilogue_source
-from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
+from bitsynth.emit.runtime_files import glue_files, matrix_files, network_files, runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import EpilogueProgram
 from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.matmul import MatmulKernel
 from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, PlainStep
 
 _INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
@@ -32,6 +34,8 @@ class Parts:
     isa: str
     kernels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Files of each kernel by its name, what it lacks of a processor apart."""
+    columns: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Files that pack columns at run time, by the name of their kernel."""
     epilogues: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Files of each epilogue's program by its name."""
     needs: list[Requirements] = field(default_factory=list)
@@ -78,7 +82,12 @@ class Parts:
     def _kernel(self, layer: PackedLayer) -> str:
         source = layer.plan.kernel.source_for(layer.programs.reader)
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
-        return _kept(self.kernels, source.name, files)
+        name = _kept(self.kernels, source.name, files)
+        if layer.columns is not None:
+            assert isinstance(layer.plan.kernel, MatmulKernel)
+            own = column_files(layer.plan.kernel.entry.kernel, layer.plan.kernel.spec)
+            self.columns[name] = {_as(source.name, name, n): _as(source.name, name, x) for n, x in own.items()}
+        return name
 
     def _epilogue(self, program: EpilogueProgram, *, orders: bool) -> str:
         name = f"bs_{program.name}_{'ordered_' if orders else ''}epilogue"
@@ -111,7 +120,8 @@ class Parts:
 
     def files(self, *, threads: bool) -> dict[str, str]:
         """Return all files, with the thread pool if there are `threads`."""
-        own = {name: text for part in (self.kernels, self.epilogues) for x in part.values() for name, text in x.items()}
+        parts = self.kernels, self.columns, self.epilogues
+        own = {name: text for part in parts for x in part.values() for name, text in x.items()}
         return {**own, **self._runtime(threads)}
 
     def _runtime(self, threads: bool) -> dict[str, str]:
@@ -119,6 +129,8 @@ class Parts:
         files = {n: t for n, t in layers.items() if n.startswith("bs_pool")}
         if self.layers:
             files |= layers
+        if self.columns:
+            files |= matrix_files()
         if self.has_glue:
             files |= {**glue, **_glue_programs(self.isa)}
         available = {**layers, **glue, **network_files()}

@@ -16,6 +16,7 @@ import numpy as np
 
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.graph.types import Tensor
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.weights import Weights
@@ -23,6 +24,7 @@ from bitsynth.network.program import (
     Buffer,
     GlueStep,
     LayerStep,
+    Matrices,
     NetworkProgram,
     NetworkStep,
     PlainStep,
@@ -131,11 +133,13 @@ class CStep:
 
     Args:
         number: Its place.
-        kind: layer, glue or plain.
+        kind: layer, matrices, glue or plain.
         about: The last node it computes.
         fields: Fields of `struct bs_layer` or `struct bs_glue` and their initializers.
         image: Batch, height and width.
+        matrices: Fields of `struct bs_matrices` and their initializers, for a layer whose weights are an edge.
         inputs: C expressions of pointers to what it reads: of a layer the input and the residual, NULL if none.
+        columns: A C expression of the pointer to weights that are an edge.
         outputs: C expressions of pointers to its results: of a layer the output and the sum.
         parameters: Of plain C, the parameters of its function.
         arguments: Of plain C, what they get.
@@ -147,8 +151,10 @@ class CStep:
     kind: str
     about: str
     fields: Fields = field(default_factory=list)
+    matrices: Fields = field(default_factory=list)
     image: tuple[int, ...] = ()
     inputs: tuple[str, ...] = ()
+    columns: str = ""
     outputs: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -181,7 +187,8 @@ class StepWriter:
         if isinstance(step, GlueStep):
             given = tuple(self.pointer(n) for n in step.inputs)
             fields = self._glue_fields(step.glue.constants)
-            return CStep(number, "glue", about, fields, step.image, given, (self.pointer(step.outputs[0]),))
+            outputs = (self.pointer(step.outputs[0]),)
+            return CStep(number, "glue", about, fields, image=step.image, inputs=given, outputs=outputs)
         return self._plain(number, about, step)
 
     def _about(self, step: NetworkStep) -> str:
@@ -201,7 +208,31 @@ class StepWriter:
         fields += [(f, runtime_abi.c_value(f, value)) for f, value in numbers.items()]
         fields += self._arrays(runtime_abi.ARRAYS, arrays)
         given, results = (tuple(self.pointer(n) for n in names) for names in (step.inputs, step.outputs))
-        return CStep(number, "layer", about, fields, step.image, _two(given), _two(results))
+        if step.matrices is None:
+            return CStep(number, "layer", about, fields, image=step.image, inputs=_two(given), outputs=_two(results))
+        first, columns, *others = given
+        return CStep(
+            number,
+            "matrices",
+            about,
+            fields,
+            [("layer", f"&layer_{number}"), *self._matrices(step.layer, step.matrices, kernel)],
+            step.image,
+            _two((first, *others)),
+            columns,
+            _two(results),
+        )
+
+    def _matrices(self, layer: PackedLayer, matrices: Matrices, kernel: str) -> Fields:
+        """Return the fields of `struct bs_matrices` after the layer."""
+        columns = layer.columns
+        assert columns is not None
+        fields: Fields = [("count", str(matrices.count))]
+        sides = zip(("rows", "columns"), (matrices.rows, matrices.columns), matrices.all_starts(), strict=True)
+        fields += [(name, f"{{{self._constant(x)}, {steps[-2]}, {steps[-1]}}}") for name, steps, x in sides]
+        fields.append(("pack_columns", f"{kernel}_pack_columns"))
+        fields += [(name, str(value)) for name, value in columns.numbers.items() if value]
+        return fields + [(name, self._constant(array)) for name, array in columns.arrays.items()]
 
     def _glue_fields(self, constants: glue_abi.GlueConstants) -> Fields:
         numbers = zip((name for name, _ in glue_abi.NUMBERS), constants.sizes(), strict=True)

@@ -213,7 +213,9 @@ class NetworkText:
 
     def _headers(self, kernels: Sequence[str], epilogues: Sequence[str]) -> list[str]:
         runtime = {"bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
-        return [*sorted(runtime), *(f"{k}_layer.h" for k in kernels), *(f"{p}.h" for p in epilogues)]
+        runtime |= {"bs_matrices.h"} if self.parts.columns else set()
+        own = [*(f"{k}_layer.h" for k in kernels), *(f"{k}_columns.h" for k in self.parts.columns)]
+        return [*sorted(runtime), *own, *(f"{p}.h" for p in epilogues)]
 
 
 def _parameters(read: Sequence[steps.CTensor], written: Sequence[steps.CTensor]) -> str:

@@ -100,8 +100,8 @@ def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
 def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
     """Return the part that begins with a node; SpecError if the node has no pattern."""
     product = find_product(def_use, node)
-    if product is not None and product.flatten is not None:
-        product = None  # the reshape by itself, then the product
+    if product is not None and (product.flatten is not None or product.factors is not None):
+        product = None  # the reshape by itself, then the product; products of two edges have no pattern
     if product is not None:
         return _codes(def_use, product, taken) or _sums(def_use, product)
     (first, *_) = (*(e for e in node.inputs if not def_use.is_constant(e)), "")

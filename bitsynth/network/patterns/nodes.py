@@ -182,6 +182,7 @@ def along(values: Any, axis: int, rank: int) -> Tensor:
 
 def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:
     """Return the weights for codes, and the correction of each channel's accumulator for bipolar codes 0 and 1."""
+    assert product.weight is not None, "weights are constant"
     weight, none = product.weight * operand.scale * gain, np.zeros(1, np.int64)
     if np.abs(weight + 0.5).max() > 127.5:
         raise refusal(node, "its weights are no int8")

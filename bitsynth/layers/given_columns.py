@@ -1,0 +1,114 @@
+"""Layers whose weights are codes that are given at run time: the numbers by which C packs them (`bs_matrices.h`).
+
+A column's accumulators start from the sum of a number for each of its codes, and its affine number is such a sum too.
+So the constants of a layer without weights are tables of these numbers, and bounds for any weights that there may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.emit.correction_terms import doublings, remaining, slope
+from bitsynth.emit.runtime_abi import Number
+from bitsynth.errors import SpecError
+from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.program import Kernel
+from bitsynth.layers.constants import Constants, Form, Offset, idle_code, sizes, to_int32, values_of, whole, width_of
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.weight_zeros import row_scale
+from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
+
+
+@dataclass(frozen=True, eq=False)
+class GivenColumns:
+    """Numbers and arrays of `struct bs_matrices` that follow from a layer, by name."""
+
+    numbers: Mapping[str, int]
+    arrays: Mapping[str, NDArray[Any]]
+
+
+def extreme_codes(wgt: MatmulOperand, shape: tuple[int, ...]) -> Codes:
+    """Return weights that all have the code of the value farthest from 0: no sum of products exceeds theirs."""
+    farthest = max(wgt.codes, key=lambda code: abs(wgt.value(code)))
+    return np.full(shape, farthest, np.uint8)
+
+
+def constants_without_weights(
+    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, offset: Offset, form: Form
+) -> Constants:
+    """Return the constants of a dense layer that its weights do not change.
+
+    SpecError if sums of any weights may leave int32, zero point and bias included.
+    """
+    values, depth = np.abs(values_of(spec.wgt)), geometry.depth
+    added = int(np.abs(offset.bias).max()) + abs(offset.zero_point) * depth * int(values.max())
+    if added + depth * spec.max_product > INT32_MAX >> affine(spec).shift:
+        raise SpecError(f"sums of {depth} products with any weights, a bias and zero point may leave int32")
+    correction = remaining(kernel, spec)
+    numbers: dict[str, Number] = sizes(geometry, spec.act, 0)
+    numbers |= {"out_places": width_of(kernel, geometry, form.unit), "joined_taps": 0} | row_scale(kernel, spec)
+    return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, MappingProxyType({}))
+
+
+def given_columns(
+    kernel: Kernel,
+    spec: MatmulSpec,
+    wgt: MatmulOperand,
+    geometry: Geometry,
+    offset: Offset,
+    form: Form,
+    order: NDArray[np.intp],
+) -> GivenColumns:
+    """Return how columns of codes are packed for a kernel.
+
+    Args:
+        kernel: The kernel of the layer.
+        spec: Its product.
+        wgt: What the codes stand for that are given; the kernel's weights may be wider.
+        geometry: The layer's.
+        offset: The bias of columns, in the order of channels, and the zero point of activations.
+        form: Which constants it has.
+        order: The channel of each column.
+    """
+    starts_from_columns = remaining(kernel, spec).factor == 1
+    shift = affine(spec).shift
+    of_values = ((spec.act.offset - offset.zero_point) * values_of(spec.wgt)) << shift
+    starts = np.array(kernel.column_terms, np.int64) << doublings(kernel, spec)
+    bias, nothing = offset.bias[order] << shift, np.zeros(len(order), np.int64)
+    start, affines = (bias, nothing) if starts_from_columns else (nothing, bias)
+    of_start, of_affine = (starts + of_values, 0 * of_values) if starts_from_columns else (starts, of_values)
+    places, count = width_of(kernel, geometry, form.unit), len(spec.wgt.codes)
+    numbers = {"idle": idle_code(kernel), "cross_terms": kernel.cross_terms, **_conversion(wgt, spec.wgt)}
+    arrays: dict[str, NDArray[Any]] = {}
+    linear = slope((of_start[:count] - of_start[0]).tolist())
+    if linear is None:
+        arrays["start_terms"] = of_start.astype(np.int32)
+    else:
+        numbers["start_slope"] = linear
+        start = start + geometry.depth * of_start[0]
+    arrays["start"] = to_int32(whole(start, places))
+    if not form.folds and not remaining(kernel, spec).is_identity:
+        linear = slope((of_affine[:count] - of_affine[0]).tolist())
+        assert linear is not None, "values are affine functions of codes"
+        numbers["affine_slope"] = linear
+        arrays["affine"] = to_int32(whole(affines + geometry.depth * of_affine[0], places))
+    if not np.array_equal(order, np.arange(len(order))):
+        arrays["order"] = order.astype(np.uint32)
+    return GivenColumns(MappingProxyType(numbers), MappingProxyType(arrays))
+
+
+def _conversion(wgt: MatmulOperand, own: MatmulOperand) -> dict[str, int]:
+    """Return the factor and the summand, modulo 256, that make codes of `wgt` the codes of `own` for the same values.
+
+    SpecError if `own` does not hold all values.
+    """
+    codes = own.encode(wgt.decode(np.array(wgt.codes, np.uint8)), "weight").astype(np.int64)
+    factor = int(codes[1] - codes[0])
+    assert np.array_equal(codes, codes[0] + factor * np.arange(len(codes))), "codes are affine functions of values"
+    return {"code_factor": factor % 256, "code_summand": int(codes[0]) % 256}

@@ -1,0 +1,235 @@
+"""Products of two edges of codes, as attention has them, run by layers whose weights are packed at run time."""
+
+import copy
+import json
+import os
+
+import numpy as np
+import pytest
+from support.certificate_mutants import is_harmless, mutants
+from support.certificates import certified, failure
+from support.network_batches import compiled_together
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.graph import run
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.types import Integers, Reals
+from bitsynth.network.certificate.rebuild import library_of
+from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.lower import lower
+from bitsynth.network.program import LayerStep
+from bitsynth.network.run import Network
+
+ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
+SIZES = (1, 2, 3, 5, 8, 17, 33, 70)
+
+
+def quantized(builder, edge, bits, low, zero=0, scale=0.05, high=None):
+    """Codes from `low` on, of as many bits."""
+    grid = {"low": low, "high": low + (1 << bits) - 1 if high is None else high}
+    numbers = {"scale": np.float32(scale), "zero": np.float32(zero)}
+    grid |= {"out_scale": np.float64(np.float32(scale)), "out_zero": np.float64(zero)}
+    return builder.add("quantize", edge, rounding="ROUND", real="float32", zero_first=False, **numbers, **grid)
+
+
+def factor(builder, rng, name, shape):
+    """Codes of an input, transposed or not, with a zero point or not; and what they are."""
+    rank, bits, is_signed = len(shape), int(rng.choice([1, 2, 3, 4, 8])), bool(rng.integers(2))
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    order = [tuple(range(rank)), swapped, tuple(rng.permutation(rank))][rng.integers(3)]
+    low = -(1 << bits - 1) if is_signed else 0
+    zero = int(rng.integers(low, low + (1 << bits))) if rng.integers(3) == 0 else 0
+    is_narrow = is_signed and bits > 1 and zero == 0 and rng.integers(4) == 0
+    given = [0] * rank
+    for axis, size in zip(order, shape, strict=True):
+        given[axis] = size
+    edge = builder.input(name, tuple(given), "float32", Reals())
+    codes = quantized(builder, edge, bits, low + is_narrow, zero, high=low + (1 << bits) - 1)
+    return codes if order == tuple(range(rank)) else builder.add("transpose", codes, order=tuple(map(int, order)))
+
+
+def product(builder, rng, number):
+    """A product of matrices of any sizes, of which one may be common to several, and what follows it."""
+    outer = [(), (1,), (3,), (2, 3), (1, 4)][rng.integers(5)]
+    rows, depth, columns = (int(rng.choice(SIZES)) for _ in range(3))
+    own = [outer, (1,) * len(outer), ()][rng.choice(3, p=[0.6, 0.2, 0.2])]
+    first = factor(builder, rng, f"a{number}", (*outer, rows, depth))
+    second = factor(builder, rng, f"b{number}", (*own, depth, columns))
+    made = builder.add("matmul", first, second)
+    scale = 0.05 * 0.05 * depth**0.5 * 64
+    match ("sums", "codes", "few codes", "bias", "residual")[rng.integers(5)]:
+        case "sums":
+            return made
+        case "few codes":
+            return quantized(builder, made, 2, -2, scale=scale)
+        case "bias":
+            made = builder.add("add", made, builder.constant(rng.normal(size=columns).astype(np.float32)))
+        case "residual":
+            more = builder.input(f"r{number}", builder.edges[made].shape, "float32", Reals())
+            made = builder.add("add", made, quantized(builder, more, 4, -8, scale=3 * scale))
+    return quantized(builder, made, 8, int(rng.choice([-128, 0])), scale=scale / 16)
+
+
+def drawn(seed, count):
+    rng, builder = np.random.default_rng(seed), GraphBuilder("products", "exact")
+    return builder.build(tuple(product(builder, rng, number) for number in range(count)))
+
+
+def feeds(graph, rng):
+    """Random numbers, the greatest of both signs, and all the greatest and all the least."""
+    shapes = {name: graph.edges[name].shape for name in graph.inputs}
+    yield {name: rng.normal(0, 2, shape).astype(np.float32) for name, shape in shapes.items()}
+    yield {name: rng.choice(np.array([-1e3, 1e3], np.float32), shape) for name, shape in shapes.items()}
+    yield from ({name: np.full(shape, x, np.float32) for name, shape in shapes.items()} for x in (-1e3, 1e3))
+
+
+def network(graph, isa, threads=1, cpu=""):
+    net = Network(lower(graph, NetworkTarget(isa, threads, cpu)), threads)
+    in_layers = {name for step in net.program.steps if isinstance(step, LayerStep) for name in step.nodes}
+    assert {node.name for node in net.graph.nodes if node.op == "matmul"} <= in_layers
+    return net
+
+
+def require_equal(net, rng):
+    """Every edge of integers in memory, and every result, is the reference's."""
+    graph = net.graph
+    for feed in feeds(graph, rng):
+        wanted, got = run(graph, feed), net.trace(feed)
+        for name, value in got.items():
+            if isinstance(graph.edges[name].type, Integers):
+                want = wanted.floats(name) if value.dtype.kind == "f" else np.broadcast_to(wanted[name], value.shape)
+                np.testing.assert_array_equal(value, want, err_msg=name)
+
+
+def require_claims(net):
+    """The certificate holds, and claims products but for those with a bias along the last of several axes."""
+    found = json.loads(json.dumps(net.certificate))
+    assert failure({**found, "files": {}}) == ""
+    layers = [step for step in found["steps"] if step["kind"] == "layer"]
+    reasons = {step["unclaimed"].rpartition(": ")[2] for step in layers if step["unclaimed"]}
+    assert all("is of other channels" in why for why in reasons), reasons
+    assert any("matrices" in step.get("sums", {}) for step in layers)
+
+
+@pytest.mark.parametrize(("isa", "threads"), [("avx2", 1), ("avx512", 3)])
+def test_codes_are_those_of_the_reference(isa, threads):
+    net = network(drawn(1 if isa == "avx2" else 5, 6), isa, threads)
+    compiled_together(isa, [net])
+    require_equal(net, np.random.default_rng(0))
+    require_claims(net)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("isa", "cpu"), [("avxvnni", ""), ("neon", "a53"), ("neon_dotprod", "")])
+def test_codes_are_those_of_the_reference_on_other_sets(isa, cpu):
+    net = network(drawn(7, 5), isa, cpu=cpu)
+    compiled_together(isa, [net])
+    require_equal(net, np.random.default_rng(0))
+    require_claims(net)
+
+
+@pytest.mark.slow
+def test_many_products():
+    for seed in range(20, 22 + ASKED):
+        net = network(drawn(seed, 8), "avx2")
+        compiled_together("avx2", [net])
+        require_equal(net, np.random.default_rng(seed))
+        require_claims(net)
+
+
+def attention():
+    """Heads of queries and keys, of which the latter are transposed, their codes, and values."""
+    builder = GraphBuilder("attention", "exact")
+    edges = [builder.input(name, (1, 3, 2, 4), "float32", Reals()) for name in "qkv"]
+    q, k, v = (
+        quantized(builder, edge, 3, low, zero) for edge, low, zero in zip(edges, (-4, 0, -4), (0, 2, 0), strict=True)
+    )
+    heads = [builder.add("transpose", q, order=(0, 2, 1, 3)), builder.add("transpose", k, order=(0, 2, 3, 1))]
+    scores = builder.add("matmul", *heads, name="scores")
+    shares = quantized(builder, builder.add("mul", scores, builder.constant(np.float32(0.5))), 2, 0, scale=0.01)
+    made = builder.add("matmul", shares, builder.add("transpose", v, order=(0, 2, 1, 3)), name="values")
+    return builder.build((made,))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return certified(attention())
+
+
+def products_of(found):
+    return [k for k, step in enumerate(found["steps"]) if "matrices" in step.get("sums", {})]
+
+
+def test_products_of_edges_read_what_is_not_transposed(found):
+    """Two steps compute all but the quantizers; they claim their results, and read what the transpositions read."""
+    steps = [found["steps"][k] for k in products_of(found)]
+    assert [step["claims"][0]["by"] in ("thresholds", "rescale", "lines") for step in steps] == [True, False]
+    assert [step["sums"]["matrices"] for step in steps] == [[2, 3, 4, 3], [2, 3, 3, 4]]
+    assert sum(operator == "transpose" for step in steps for _, operator in step["nodes"]) == 3
+    assert failure(found) == ""
+
+
+CHANGES = {
+    "a longer sum": lambda step, _: step["sums"]["matrices"].__setitem__(2, 5),
+    "a shorter sum": lambda step, _: step["sums"]["matrices"].__setitem__(2, 2),
+    "more products": lambda step, _: step["sums"]["matrices"].__setitem__(0, 4),
+    "a sum along rows": lambda step, _: step["sums"].update(matrices=[2, 4, 3, 3]),
+    "no sizes": lambda step, _: step["sums"].pop("matrices"),
+    "another zero point of rows": lambda step, _: step["sums"]["reads"][0].__setitem__(1, -3),
+    "another zero point of columns": lambda step, _: step["sums"]["reads"][1].__setitem__(1, 0),
+    "codes farther apart": lambda step, _: step["sums"]["reads"][1].__setitem__(0, 2),
+    "one factor": lambda step, _: step["inputs"].pop(),
+    "the same factor twice": lambda step, _: step.update(inputs=[step["inputs"][0]] * 2),
+    "factors exchanged": lambda step, _: step.update(inputs=step["inputs"][::-1]),
+    "a bias": lambda step, _: step["sums"].update(bias=7),
+    "a second factor of fewer integers": lambda _, edge: edge.update(high=6),
+    "a second factor of another scale": lambda _, edge: edge.update(scale=3),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_false_claim_of_a_product_of_edges_is_refused(found, what):
+    made = copy.deepcopy(found)
+    step = made["steps"][products_of(made)[what == "a second factor of another scale"]]
+    CHANGES[what](step, made["edges"][made["buffers"][step["inputs"][-1]]["edge"]])
+    assert failure(made), what
+
+
+def test_mutants_of_sums_of_edges_are_refused(found):
+    """But where the range of sums is left out, which is computed again."""
+    read = {**found, "steps": [{k: x for k, x in step.items() if k != "c"} for step in found["steps"]]}
+    prefixes = tuple(f"steps/{k}/{part}" for k in products_of(found) for part in ("sums", "claims", "inputs"))
+    chosen = [(said, mutant) for said, mutant in mutants(read) if said.startswith(prefixes)]
+    assert len(chosen) > 60
+    assert [said for said, mutant in chosen if not failure(mutant) and not is_harmless(said)] == []
+
+
+PLACES = {
+    "rows that lie behind the buffer": ("rows", -2, 1 << 20),
+    "columns that lie behind the buffer": ("columns", -2, 1 << 20),
+    "columns before the buffer": ("columns", -1, -1),
+}
+
+
+@pytest.fixture(scope="module")
+def written():
+    return json.loads(json.dumps(Network(lower(attention(), NetworkTarget("avx2"))).certificate))
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_factors_that_lie_elsewhere_are_refused(written, what):
+    side, axis, stride = PLACES[what]
+    made = copy.deepcopy(written)
+    made["steps"][products_of(made)[0]]["c"]["places"][side][axis] = stride
+    with pytest.raises((AssertionError, SpecError, Refuted), match=r"reads behind|in no known places"):
+        library_of(made, "network", {})
+
+
+def test_a_product_of_an_edge_with_itself():
+    """Both factors are one edge, the second one transposed."""
+    builder = GraphBuilder("square", "exact")
+    edge = quantized(builder, builder.input("m", (2, 5, 7), "float32", Reals()), 4, -8)
+    made = builder.add("matmul", edge, builder.add("transpose", edge, order=(0, 2, 1)))
+    net = network(builder.build((made,)), "avx2")
+    compiled_together("avx2", [net])
+    require_equal(net, np.random.default_rng(0))
