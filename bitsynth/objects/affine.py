@@ -8,6 +8,7 @@ Arithmetic is that of registers, modulo 2**64. Equal numbers are equal values; t
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 WORD_BITS = 64
 _EVERY = (1 << WORD_BITS) - 1
@@ -17,6 +18,24 @@ def signed(x: int) -> int:
     """Return the number between -2**63 and 2**63 - 1 that is equal modulo 2**64."""
     x &= _EVERY
     return x - (1 << WORD_BITS) if x >> WORD_BITS - 1 else x
+
+
+class BaseAddress(NamedTuple):
+    """The unknown for the address of a part of memory of which the alignment alone is known.
+
+    Attributes:
+        name: What lies there: the stack, a section of the object, where the function returns to.
+        alignment: A power of two that the address is a multiple of.
+        offset: For a frame, which is the stack aligned to more than a caller does: the frame is the last multiple of
+            `alignment` that is not behind this number of bytes from the stack.
+    """
+
+    name: str
+    alignment: int
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} aligned to {self.alignment}"
 
 
 class AffineNumber:
@@ -89,6 +108,41 @@ class AffineNumber:
 
 GeneralNumber = int | AffineNumber
 """A number that is known, or one that is not."""
+
+
+STACK_BASE = BaseAddress("stack", 16)
+"""Where a caller puts the arguments that are not in registers, by the ABI."""
+RETURN_BASE = BaseAddress("return", 1)
+FRAME = "frame"
+"""The name of the base of an aligned frame."""
+
+
+def is_place(x: AffineNumber) -> bool:
+    """Return whether a number is a distance from the stack, a section or the return, the same throughout a call."""
+    return bool(x.terms) and all(isinstance(key, BaseAddress) for key, _ in x.terms)
+
+
+def is_multiple(x: AffineNumber, size: int) -> bool:
+    """Return whether a number is a multiple of `size`, a power of two, for all addresses with their alignments."""
+    return x.number % size == 0 and _varies_by(x, size)
+
+
+def aligned_down(x: AffineNumber, size: int) -> AffineNumber | None:
+    """Return the last multiple of `size`, a power of two, that is not behind `x`; None if that is no known sum.
+
+    That of the stack is the base of a frame.
+    """
+    if _varies_by(x, size):
+        return x - x.number % size
+    if x.variable == AffineNumber.unknown(STACK_BASE):
+        return AffineNumber.unknown(BaseAddress(FRAME, size, x.number))
+    return None
+
+
+def _varies_by(x: AffineNumber, size: int) -> bool:
+    """Return whether the unknown part of a number is a multiple of `size`."""
+    alignments = ((key.alignment if isinstance(key, BaseAddress) else 1, times) for key, times in x.terms)
+    return all(alignment * times % size == 0 for alignment, times in alignments)
 
 
 def number(x: AffineNumber | int) -> AffineNumber:

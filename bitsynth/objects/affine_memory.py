@@ -1,18 +1,22 @@
-"""Memory of a call whose sizes are not known: buffers at unknown addresses, and the stack at a known one."""
+"""Memory of a call whose sizes are not known: buffers, constants of the object and the stack, at unknown addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bitsynth.kernel.program import Kernel
-from bitsynth.objects.affine import AffineNumber, array_part, number
+from bitsynth.objects.affine import FRAME, STACK_BASE, AffineNumber, BaseAddress, GeneralNumber, array_part, number
+from bitsynth.objects.elf import ObjectFile, ObjectPart
 from bitsynth.objects.facts import LinearFacts
-from bitsynth.objects.memory import CallMemory, NotShown
+from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.values import Byte, Content
 
 _POINTER = 8
 """Bytes of an address in memory."""
+_STACK, _FRAME = -(1 << 40), -(1 << 41)
+"""What stands for the base of the stack, and for that of an aligned frame of it, in `AffineMemory.written`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,16 @@ class Access:
 class AffineMemory(CallMemory):
     """Memory on one path.
 
+    Constants, the stack and an aligned frame of it lie at distances from their bases; numbers stand for these bases.
+    Stack that lies before a frame is not used while there is one, nor is what lies behind the frame's base. So what is
+    written at a distance from one of the two is not at a distance from the other.
+
+        stack - 8: return,  stack - 16: rbp,  frame = (stack - 16) & -32,  frame - 32: an accumulator
+
     Attributes:
+        file: The object whose constants these are.
+        frame: The base of the frame that the stack pointer is in; None if it is at a distance from the stack's base.
+        stack_bytes: Where the stack begins and ends, as distances from its base.
         kernel: The kernel whose buffers these are.
         row_terms: Whether the kernel reads `h`; if not, a caller may pass any address.
         facts: What is known on the path.
@@ -40,6 +53,7 @@ class AffineMemory(CallMemory):
         accesses: What was read and written of buffers, to be compared with their sizes.
     """
 
+    file: ObjectFile | None = None
     kernel: Kernel | None = None
     row_terms: bool = True
     facts: LinearFacts = field(default_factory=LinearFacts)
@@ -47,6 +61,8 @@ class AffineMemory(CallMemory):
     has_tile: bool = False
     result: dict[tuple[int, int], Byte] = field(default_factory=dict)
     accesses: dict[tuple[Hashable, AffineNumber, int, int], Access] = field(default_factory=dict)
+    frame: BaseAddress | None = None
+    stack_bytes: tuple[int, int] = (0, 0)
 
     def begin(self, facts: LinearFacts) -> None:
         """Forget all that was read and written, at the start of a path."""
@@ -54,6 +70,70 @@ class AffineMemory(CallMemory):
         self.written.clear()
         self.result.clear()
         self.accesses.clear()
+
+    @cached_property
+    def _parts(self) -> dict[BaseAddress, ObjectPart]:
+        return {part.base: part for part in self.file.parts} if self.file else {}
+
+    def add_stack(self, top: GeneralNumber, size: int) -> None:
+        """Add `size` bytes of stack below `top` for a call."""
+        end = (number(top) - AffineNumber.unknown(STACK_BASE)).number
+        self.stack_bytes = end - size, end
+        self.arrays.append(MemoryPlace(STACK, _FRAME - size, _STACK + end - _FRAME + size, writable=True))
+        self.stack_from = _FRAME - size
+        self.frame = None
+
+    def keep_stack(self, address: GeneralNumber) -> None:
+        """Forget what was written to the stack below `address`, which is in a frame or at a distance from the base."""
+        base, first = _place_of(number(address)) or (None, 0)
+        if base == STACK_BASE:
+            self.frame = None
+            super().keep_stack(_STACK + first)
+        elif base is not None and base.name == FRAME and self.frame in {None, base}:
+            if self.frame is None:
+                super().keep_stack(_STACK + base.offset)
+                self.stack_from = _FRAME + first
+            self.frame = base
+            super().keep_stack(_FRAME + first)
+        else:
+            raise NotShown("the stack pointer is no distance from where the stack was")
+
+    def _known_place(self, address: AffineNumber, size: int) -> int | None:
+        """Return what stands for an address of the stack or of a constant; None if it is none."""
+        base, first = _place_of(address) or (None, 0)
+        if base is None:
+            return None
+        begin, end = self.stack_bytes
+        if base == STACK_BASE:
+            low, high, origin = self.frame.offset if self.frame else begin, end, _STACK
+        elif base == self.frame:
+            # The frame's base is up to `alignment` - 1 bytes before its offset, and the whole stack may be used.
+            low, high, origin = begin - base.offset + base.alignment - 1, 0, _FRAME
+        elif base in self._parts:
+            part = self._parts[base]
+            low, high, origin = part.start - part.origin, part.end - part.origin, part.origin
+        else:
+            raise NotShown(f"{size} bytes at {address}, which is no place of the stack or the object")
+        if not low <= first <= high - size:
+            raise NotShown(f"{size} bytes at {address} that belong to no buffer")
+        place = origin + first
+        if self.file and self.file.distances and any(place + k in self.file.distances for k in range(size)):
+            raise NotShown("constants hold a distance between parts of the object")
+        return place
+
+    def load(self, address: GeneralNumber, size: int) -> Content:
+        """Return the content of memory; NotShown if it is no whole part of a buffer, or has no value."""
+        if isinstance(address, int):
+            raise NotShown(f"{size} bytes are read at {address:#x}, a number in the code")
+        place = self._known_place(address, size)
+        return super().load(address if place is None else place, size)
+
+    def store(self, address: GeneralNumber, content: Content) -> None:
+        """Write to the stack or to the tile; NotShown if it is another place."""
+        if isinstance(address, int):
+            raise NotShown(f"{len(content)} bytes are written at {address:#x}, a number in the code")
+        place = self._known_place(address, len(content))
+        super().store(address if place is None else place, content)
 
     def load_affine(self, address: AffineNumber, size: int) -> Content:
         """Return the content of a part of a buffer."""
@@ -150,6 +230,15 @@ class AffineMemory(CallMemory):
                 if not fits:
                     self.at = access.at
                     raise NotShown(f"{access.size} bytes of {access.array} + {access.first} may lie outside of it")
+
+
+def _place_of(address: AffineNumber) -> tuple[BaseAddress, int] | None:
+    """Return the base of a place of the stack or the object, and the distance from it; None if it is none."""
+    if len(address.terms) == 1:
+        ((key, times),) = address.terms
+        if isinstance(key, BaseAddress) and times == 1:
+            return key, address.number
+    return None
 
 
 def _is_base(key: Hashable) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitsynth.objects.affine import WORD_BITS, AffineNumber
+from bitsynth.objects.affine import WORD_BITS, AffineNumber, aligned_down
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 
@@ -81,7 +81,8 @@ def affine_result(
 ) -> AffineNumber | int:
     """Return the result of an instruction on numbers of which one is not known, and set its flags.
 
-    NotShown if it is no sum. Products need the numbers of a call and are the caller's.
+    NotShown if it is no sum. Products need the numbers of a call and are the caller's. A number without its lowest bits
+    is one where these bits are known, and where it is the place of an aligned frame of the stack.
     """
     if bits == WORD_BITS and what.does == "shift left" and isinstance(b, int) and not b & _LONG:
         return a  # Shifts by 0 leave flags as they are.
@@ -92,6 +93,12 @@ def affine_result(
     if what.does in {"and", "or"} and same:
         flags.compared = (a, 0)
         return a
+    if what.does == "and" and isinstance(a, AffineNumber) and isinstance(b, int):
+        size = -as_signed(b, bits)
+        down = aligned_down(a, size) if size > 0 and not size & (size - 1) else None
+        if down is not None:
+            flags.compared, flags.zero_only = (down, 0), True
+            return down
     if what.does == "shift left" and isinstance(b, int):
         return a * (1 << (b & _LONG))
     if what.does not in {"add", "subtract"}:

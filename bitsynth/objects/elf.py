@@ -6,10 +6,12 @@ import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
 from typing import Any
 
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.objects.affine import BaseAddress
 from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import MemoryPlace, NotShown
 
@@ -22,7 +24,21 @@ _RELOCATED = 8
 """The most bytes that a relocation of a library changes."""
 _LONGEST = 15
 """The most bytes of an instruction."""
-_EXECUTABLE, _ALLOCATED, _WRITABLE = 0x4, 0x2, 0x1
+_EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
+
+
+@dataclass(frozen=True)
+class ObjectPart:
+    """What lies together wherever an object is loaded: bytes from `start` to `end`, at distances from `base`.
+
+    A library is one part. Of an object that is not linked each section is, and each constant of a section whose
+    constants the linker may exchange for equal ones. `origin` is where `base` is here.
+    """
+
+    base: BaseAddress
+    origin: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,9 @@ class ObjectFile:
         functions: Functions that a program can find by name.
         symbols: Names, addresses and sizes of all functions, those that no other object sees included.
         unknown: What decides a byte of code and is not known before the object is loaded, by the byte's address.
+        parts: What lies together in every process.
+        distances: By the address of a byte that has a distance from where it is to a part: where the field of the
+            distance begins, and the part.
     """
 
     path: Path
@@ -45,6 +64,15 @@ class ObjectFile:
     symbols: tuple[tuple[str, int, int], ...]
     unknown: Mapping[int, str]
     plain: tuple[tuple[int, int, int], ...]
+    parts: tuple[ObjectPart, ...]
+    distances: Mapping[int, tuple[int, ObjectPart]]
+
+    def part_at(self, address: int) -> ObjectPart:
+        """Return the part that an address of code is in; NotShown if there is none."""
+        part = next((x for x in self.parts if x.start <= address < x.end), None)
+        if part is None:
+            raise NotShown("it runs into what is no code of the object")
+        return part
 
     def require_known(self, address: int, size: int) -> None:
         """Raise NotShown if another object decides one of the bytes of an instruction."""
@@ -111,6 +139,8 @@ class _Reader:
         self._plain: dict[int, int] = {}
         self._data: dict[int, bytearray] = {}
         self._unknown: dict[int, str] = {}
+        self._parts: dict[str, ObjectPart] = {}
+        self._distances: dict[int, tuple[int, ObjectPart]] = {}
 
     def read(self) -> ObjectFile:
         """Return sections with values and functions with addresses."""
@@ -140,7 +170,27 @@ class _Reader:
         functions = {x.name: self._span(x, relocatable) for x in unique}
         symbols = tuple((x.name, *self._span(x, relocatable)) for x in (*inner, *dynamic) if self._is_function(x))
         plain = tuple((at, at + len(self._data[k]), self._plain[k]) for k, at in self._starts.items())
-        return ObjectFile(self._path, self._base, code, constants, functions, symbols, self._unknown, plain)
+        return ObjectFile(
+            self._path, self._base, code, constants, functions, symbols, self._unknown, plain,
+            self._all_parts(relocatable), self._distances,
+        )  # fmt: skip
+
+    def _all_parts(self, relocatable: bool) -> tuple[ObjectPart, ...]:
+        if relocatable:
+            return (*map(self._part, self._starts), *self._parts.values())
+        starts = self._starts
+        low, high = min(starts.values(), default=0), max((x + len(self._data[k]) for k, x in starts.items()), default=0)
+        return (ObjectPart(BaseAddress("object", _PAGE), self._base, low, high),)
+
+    def _part(self, index: int, at: int | None = None) -> ObjectPart:
+        """Return the part that is a section of an object that is not linked, or the constant at `at` of a section."""
+        section, start = self._sections[index], self._starts[index]
+        name, align, size = f"{section.name} {index}", max(1, section["sh_addralign"]), len(self._data[index])
+        if at is not None and section["sh_flags"] & _MERGED and (each := section["sh_entsize"]):
+            first = at // each * each
+            name, start, size, align = f"{name} {first}", start + first, min(each, size - first), gcd(align, each)
+        part = ObjectPart(BaseAddress(name, align), start, start, start + size)
+        return self._parts.setdefault(name, part) if at is not None else part
 
     def _is_function(self, symbol: Any) -> bool:
         return symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] in self._starts
@@ -232,7 +282,20 @@ class _Reader:
             value = self._starts.get(section_of, 0) + symbol["st_value"] + relocation["r_addend"]
             if kind in self._table.relative:
                 value -= self._starts[target] + offset
+                self._note_distance(self._starts[target] + offset, size, target, symbol)
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def _note_distance(self, at: int, size: int, of: int, symbol: Any) -> None:
+        """Note that the bytes at `at`, of section `of`, are a distance to the part that a symbol is in."""
+        index = symbol["st_shndx"]
+        merged = self._sections[index]["sh_flags"] & _MERGED
+        if index == of and not merged:
+            return
+        if merged and symbol["st_info"]["type"] == "STT_SECTION":  # It depends on the linker which constant this is.
+            part = ObjectPart(BaseAddress("a constant", 1), self._starts[index], 0, 0)
+        else:
+            part = self._part(index, symbol["st_value"])
+        self._distances |= dict.fromkeys(range(at, at + size), (at, part))
 
     def _check_relocations(self) -> None:
         """Refuse a library whose code or constants change when it is loaded."""

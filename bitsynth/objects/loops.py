@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from bitsynth.objects.affine import AffineNumber, GeneralNumber, number
+from bitsynth.objects.affine import RETURN_BASE, STACK_BASE, AffineNumber, GeneralNumber, is_place, number
 from bitsynth.objects.affine_memory import AffineMemory
 from bitsynth.objects.facts import LinearFacts
 from bitsynth.objects.hull import AffineHull
@@ -39,6 +39,8 @@ _MAX_TRANSITIONS = 64
 """The most transitions of the program between two loop heads."""
 _MAX_HEADS, _MAX_ROUNDS, _MAX_PATHS = 40, 400, 400
 """The most loop heads, visits of all heads, and paths from one head."""
+_RETURNED = -1
+"""What stands for the address that the function returns to."""
 _MOST_WORDS = 2
 """The most numbers of general registers that a vector register holds."""
 HeadKey = tuple[int, ProgramMode]
@@ -73,7 +75,7 @@ class LoopHead:
     data: dict[ValuePlace, Hashable]
     accs: dict[tuple[int, int, Hashable], set[ValuePlace]]
     bounds: set[OrderBound]
-    stack: int
+    stack: GeneralNumber
 
 
 @dataclass
@@ -84,7 +86,7 @@ class _Arrival:
     numbers: dict[Hashable, AffineNumber]
     data: dict[ValuePlace, Hashable]
     accs: dict[tuple[int, int, Hashable], set[ValuePlace]]
-    stack: int
+    stack: GeneralNumber
     facts: LinearFacts
     transitions: int = 0
 
@@ -99,14 +101,12 @@ class LoopProof:
 
 @dataclass
 class LoopRule:
-    """The rule for one function of an object; `stack` and `back` are the addresses that a call has."""
+    """The rule for one function of an object."""
 
     processor: CodeProcessor
     memory: AffineMemory
     run: ProgramRun
     address: int
-    stack: int
-    back: int
     cuts: set[int] = field(default_factory=set)
     heads: dict[HeadKey, LoopHead] = field(default_factory=dict)
     _fixed: dict[Hashable, bool] = field(default_factory=dict)
@@ -120,6 +120,8 @@ class LoopRule:
         if source not in self._fixed:
             if isinstance(source, Operation):
                 fixed = all(map(self.is_fixed, source.args))
+            elif isinstance(source, AffineNumber):
+                fixed = is_place(source)
             elif isinstance(source, tuple) and len(source) == 2:
                 name, where = source[0], source[1]
                 of_parameters = isinstance(where, AffineNumber) and {key for key, _ in where.terms} <= {*PARAMETERS}
@@ -286,7 +288,7 @@ class _Path:
                     raise _NewHead(address)
                 visited[address] = self._asked
                 address = processor.step(address)
-                if address == rule.back or address in rule.cuts:
+                if address == _RETURNED or address in rule.cuts:
                     break
             else:
                 raise NotShown(f"{_MAX_PATH:,} instructions reach no loop head")
@@ -294,7 +296,7 @@ class _Path:
             registers.decide = None
         if check:
             self.memory.check_accesses()
-        returned = address == rule.back
+        returned = address == _RETURNED
         if returned:
             processor.require_kept(kept)
         states = self._states(state)
@@ -315,7 +317,9 @@ class _Path:
         numbers = [known.get(name, AffineNumber.unknown(name)) for name in names]
         held = self._processor.registers.held
         self.memory.arrays = list(self._processor.file.constants)
-        return self._processor.enter([held(x) for x in numbers], stack=self._rule.stack, back=self._rule.back)
+        back = AffineNumber.unknown(RETURN_BASE)
+        self._processor.returns[back] = _RETURNED
+        return self._processor.enter([held(x) for x in numbers], stack=AffineNumber.unknown(STACK_BASE), back=back)
 
     def _begin(self, kept: dict[str, GeneralContent]) -> tuple[int, ProgramState]:
         """Set the state at the start of the path; return the address of its code, and the program's state."""
@@ -343,7 +347,7 @@ class _Path:
         for k in registers.vector:  # Not what they were at the start of the call, which `reset` gives them.
             registers.vector[k] = self._values.memory(("lost", k), 0, len(registers.vector[k]))
         memory.written.clear()
-        registers.set_stack(head.stack)
+        registers.set_stack(registers.held(head.stack))
         self._place_data(head)
         accs = self._place_accs(head, mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
@@ -516,7 +520,7 @@ class _Path:
         renamed = {name: x.replaced(pointers).replaced(solved) for name, x in named.items()}
         kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
         general = self._processor.registers
-        stack = general.known(general.general[general.table.stack])
+        stack = general.number(general.general[general.table.stack])
         return _Arrival((address, state.mode), kept, data, accs, stack, self._facts)
 
     def _words(self, content: Content) -> list[AffineNumber]:
@@ -536,7 +540,7 @@ class _Path:
             if name == registers.table.stack:
                 continue
             affine = number(x) if isinstance(x, int) else affine_of(x)
-            if affine is not None:
+            if affine is not None and not is_place(affine):
                 numbers["general", name] = affine
             elif isinstance(x, Content) and self._rule.is_fixed(x):
                 data["general", name] = x
@@ -553,7 +557,7 @@ class _Path:
                 continue
             content = self._values.content([x for x in word if x is not None])
             affine = number(content.as_int) if content.is_known else affine_of(content)
-            if affine is not None:
+            if affine is not None and not is_place(affine):
                 numbers["stack", at] = affine
                 taken |= set(range(at, at + WORD))
         for at, byte in written.items():

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from bitsynth.errors import BitsynthError
-from bitsynth.objects.affine import AffineNumber
+from bitsynth.objects.affine import AffineNumber, GeneralNumber
 from bitsynth.objects.values import Byte, Content, Contents
 
 STACK = "stack"
@@ -51,14 +51,21 @@ class CallMemory:
     stored_at: dict[int, int] = field(default_factory=dict)
     stack_from: int = 0
 
-    def keep_stack(self, address: int) -> None:
+    def add_stack(self, top: GeneralNumber, size: int) -> None:
+        """Add `size` bytes of stack below `top` for a call."""
+        assert isinstance(top, int)
+        self.arrays.append(MemoryPlace(STACK, top - size, size, writable=True))
+        self.stack_from = 0
+
+    def keep_stack(self, address: GeneralNumber) -> None:
         """Forget what was written to the stack below `address`."""
+        assert isinstance(address, int)
         if address > self.stack_from:
             for gone in [x for x in self.written if self.stack_from <= x < address]:
                 del self.written[gone]
         self.stack_from = address
 
-    def load(self, address: int | AffineNumber, size: int) -> Content:
+    def load(self, address: GeneralNumber, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
         if not isinstance(address, int):
             return self.load_affine(address, size)
@@ -81,7 +88,7 @@ class CallMemory:
         """Write to memory at an address that is not known."""
         raise NotShown(f"{len(content)} bytes are written at an address that is not known")
 
-    def store(self, address: int | AffineNumber, content: Content) -> None:
+    def store(self, address: GeneralNumber, content: Content) -> None:
         """Write `content` to memory; NotShown if it leaves the arrays that may be written."""
         if not isinstance(address, int):
             self.store_affine(address, content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
+from bitsynth.objects.affine import AffineNumber, GeneralNumber, is_multiple, reduced
 from bitsynth.objects.arithmetic import Flags, as_signed
 from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
@@ -45,6 +45,7 @@ class RegisterFile:
         self.vector: dict[int, Content] = {}
         self.flags = Flags()
         self.decide: Callable[[str, GeneralNumber, GeneralNumber], bool] | None = None
+        self.placed: Callable[[Any, int, int], GeneralNumber] = lambda ins, field, address: address
         self.products: dict[tuple[AffineNumber, AffineNumber], GeneralNumber] = {}
         self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
         self._full = {part: full for full, parts in table.general.items() for part in parts}
@@ -119,21 +120,21 @@ class RegisterFile:
 
     def push(self, x: GeneralContent) -> None:
         """Write 8 bytes to the stack."""
-        pointer = self.known(self.general[self.table.stack]) - WORD
-        self.set_stack(pointer)
+        pointer = self.number(self.general[self.table.stack]) - WORD
+        self.set_stack(self.held(pointer))
         self.memory.store(pointer, self.content(x))
 
     def pop(self) -> GeneralContent:
         """Take 8 bytes from the stack."""
-        pointer = self.known(self.general[self.table.stack])
+        pointer = self.number(self.general[self.table.stack])
         content = self.memory.load(pointer, WORD)
-        self.set_stack(pointer + WORD)
+        self.set_stack(self.held(pointer + WORD))
         return content.as_int if content.is_known else content
 
     def set_stack(self, x: GeneralContent) -> None:
         """Write the stack pointer: stack too far below it loses its values."""
         self.general[self.table.stack] = x
-        self.memory.keep_stack(self.known(x) - self.table.red_zone)
+        self.memory.keep_stack(self.number(x) - self.table.red_zone)
 
     def clear_vectors(self, kept: int, count: int) -> None:
         """Clear all but the lowest `kept` bytes of the first `count` vector registers."""
@@ -146,9 +147,10 @@ class RegisterFile:
         if ins.addr_size != WORD:
             raise NotShown("an address of this kind is not known")
         base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
-        scale, fixed, general, counter = place.scale, self._offset(ins, operand), self.general, self.table.counter
+        scale, general, counter = place.scale, self.general, self.table.counter
+        fixed: GeneralNumber = self._offset(ins, operand)
         if base == counter:
-            fixed, base = fixed + following, ""
+            fixed, base = self.placed(ins, ins.encoding.disp_offset, self._offset(ins, operand) + following), ""
         if place.segment or any(n and n not in general for n in (base, index)):
             raise NotShown("an address of this kind is not known")
 
@@ -170,7 +172,7 @@ class RegisterFile:
             return lambda: wrapped(number(base) + fixed)
         if index:
             return lambda: wrapped(number(index) * scale + fixed)
-        return lambda: fixed & _EVERY
+        return lambda: wrapped(fixed)
 
     def _offset(self, ins: Any, operand: Any) -> int:
         """Return the offset of an address; capstone 5 scales some that count operands by another size."""
@@ -267,10 +269,10 @@ class RegisterFile:
 
         def aligned() -> GeneralNumber:
             at = address()
-            if not isinstance(at, int):
-                raise NotShown("an address may not be aligned")
-            if at % size:
+            if isinstance(at, int) and at % size:
                 raise NotShown(f"{at:#x} is not aligned to {size} bytes")
+            if not isinstance(at, int) and not is_multiple(at, size):
+                raise NotShown(f"{at} may not be aligned to {size} bytes")
             return at
 
         return aligned

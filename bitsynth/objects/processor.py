@@ -13,12 +13,12 @@ from bitsynth.errors import ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.objects.affine import GeneralNumber
+from bitsynth.objects.affine import AffineNumber, GeneralNumber
 from bitsynth.objects.arithmetic import affine_result, as_signed, computed
 from bitsynth.objects.declared import by_mnemonic, machine_table
 from bitsynth.objects.elf import INSTALL, ObjectFile
-from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
-from bitsynth.objects.operands import CLEARS_ABOVE, WORD, GeneralContent, RegisterFile
+from bitsynth.objects.memory import CallMemory, NotShown
+from bitsynth.objects.operands import CLEARS_ABOVE, WORD, GeneralContent, RegisterFile, affine_of
 from bitsynth.objects.values import Contents
 
 Action = Callable[[], int | None]
@@ -27,6 +27,8 @@ _STACK_BYTES = 1 << 16
 _MAX_INSTRUCTIONS = 20_000_000
 """The most instructions of a call."""
 _JUMPS, _ON_STACK = {"jump", "call", "return"}, {"push", "pop"}
+_DISTANCE = 4
+"""Bytes of a field that is a distance from an instruction."""
 _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
@@ -34,14 +36,25 @@ _LEAST_VECTOR = 16
 class CodeProcessor:
     """A processor that runs functions of one object: one with the base of the instruction set and some `features`.
 
+    With `any_place` addresses of the object are unknown, as distances from `ObjectPart.base`: code runs where the file
+    has it, and what it computes of its place is the same wherever the object is loaded.
+
     Attributes:
         decoded: The instructions that were run, by address, and the address behind each.
         taken: Whether conditional jumps were taken, by address.
+        returns: What stands for addresses that a function returns to and that are unknown.
         text: Instructions in words, by address.
     """
 
     def __init__(
-        self, file: ObjectFile, isa: Isa, values: Contents, memory: CallMemory, features: Iterable[str] = ()
+        self,
+        file: ObjectFile,
+        isa: Isa,
+        values: Contents,
+        memory: CallMemory,
+        features: Iterable[str] = (),
+        *,
+        any_place: bool = False,
     ) -> None:
         try:
             import capstone
@@ -53,6 +66,10 @@ class CodeProcessor:
         self._decoder = capstone.Cs(*(getattr(capstone, name) for name in self._table.decoder))
         self._decoder.detail = True
         self.registers = RegisterFile(self._table, capstone, values, memory)
+        self._any_place = any_place
+        self.returns = dict[GeneralNumber, int]()
+        if any_place:
+            self.registers.placed = self._placed
         self.decoded: dict[int, tuple[Action, int]] = {}
         self.taken: dict[int, set[bool]] = {}
         self.text: dict[int, str] = {}
@@ -69,7 +86,9 @@ class CodeProcessor:
             raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
         self.require_kept(kept)
 
-    def enter(self, arguments: Iterable[GeneralContent], *, stack: int, back: int) -> dict[str, GeneralContent]:
+    def enter(
+        self, arguments: Iterable[GeneralContent], *, stack: GeneralNumber, back: GeneralNumber
+    ) -> dict[str, GeneralContent]:
         """Set registers and stack as a caller does; return what the registers must hold at the end."""
         registers, table = self.registers, self._table
         registers.reset()
@@ -78,13 +97,12 @@ class CodeProcessor:
         registers.general |= dict(zip(table.arguments, given, strict=False))
         behind = given[len(table.arguments) :]
         top = stack + WORD * len(behind)
-        self.memory.arrays.append(MemoryPlace(STACK, top - _STACK_BYTES, _STACK_BYTES, writable=True))
-        self.memory.stack_from = 0
-        registers.set_stack(top)
-        for number in [*reversed(behind), back]:
+        self.memory.add_stack(top, _STACK_BYTES)
+        registers.set_stack(registers.held(top))
+        for number in [*reversed(behind), registers.held(back)]:
             registers.push(number)
-        pointer = registers.known(registers.general[table.stack])
-        return {table.stack: pointer + WORD, **{name: before[name] for name in table.saved}}
+        pointer = registers.number(registers.general[table.stack])
+        return {table.stack: registers.held(pointer + WORD), **{name: before[name] for name in table.saved}}
 
     def require_kept(self, kept: Mapping[str, GeneralContent]) -> None:
         """Raise NotShown if a register that belongs to the caller has changed."""
@@ -141,11 +159,37 @@ class CodeProcessor:
         ins = self._disassembled(address, address)
         self._note_text(address)
         self.file.require_known(address, ins.size)
+        if self._any_place:
+            self._require_fields(ins)
         following = address + ins.size
         parts = self._table.conditional_parts(ins.mnemonic)
         if parts and parts[0] == "jump":
             self.taken[address] = set()
         return self._action(ins, following, parts), following
+
+    def _placed(self, ins: Any, field: int, address: int) -> AffineNumber:
+        """Return an address of the object that an instruction has as a distance in its bytes from `field` on."""
+        _, part = self.file.distances.get(ins.address + field) or (0, self.file.part_at(ins.address))
+        return AffineNumber.unknown(part.base) + (address - part.origin)
+
+    def _require_fields(self, ins: Any) -> None:
+        """Raise NotShown if an instruction uses a distance between parts of the object as a number.
+
+        Where it is loaded decides that number. Distances are fields of addresses and of jumps; without one a jump stays
+        in its part.
+        """
+        file, table, registers, encoding, start = self.file, self._table, self.registers, ins.encoding, ins.address
+        parts, immediate = table.conditional_parts(ins.mnemonic), [x for x in ins.operands if registers.is_immediate(x)]
+        jumps = table.moves.get(ins.mnemonic) in _JUMPS or (parts is not None and parts[0] == "jump")
+        distances = {k: file.distances[k][0] for k in range(start, start + ins.size) if k in file.distances}
+        if distances:
+            bases = [x.mem.base for x in ins.operands if registers.is_memory(x)]
+            by_counter = any(base and ins.reg_name(base) == table.counter for base in bases)
+            field = encoding.imm_offset if jumps else encoding.disp_offset if by_counter else 0
+            if set(distances.values()) != {start + field} or len(distances) != _DISTANCE:
+                raise NotShown("it computes with a distance between parts of the object")
+        elif jumps and any(file.part_at(int(x.imm)) != file.part_at(start) for x in immediate):
+            raise NotShown("it jumps to another part of the object")
 
     def skipped(self, address: int) -> tuple[bool, int]:
         """Return whether what was not run at an address is more than padding, and the address behind it."""
@@ -200,24 +244,33 @@ class CodeProcessor:
             if ins.operands:
                 raise NotShown("a return that takes arguments from the stack is not known")
 
-            def back() -> int:
-                to = registers.pop()
-                if not isinstance(to, int):
-                    raise NotShown("it returns to an address that depends on data")
-                return to
-
-            return back
+            return lambda: self._destination(registers.pop())
         if not registers.is_immediate(ins.operands[0]):
             raise NotShown("a jump to a computed address")
         target = int(ins.operands[0].imm)
         if does == "jump":
             return lambda: target
 
+        back: GeneralNumber = following
+        if self._any_place:
+            part = self.file.part_at(ins.address)
+            back = AffineNumber.unknown(part.base) + (following - part.origin)
+            self.returns[back] = following
+
         def call() -> int:
-            registers.push(following)
+            registers.push(registers.held(back))
             return target
 
         return call
+
+    def _destination(self, x: GeneralContent) -> int:
+        """Return where the code at an address is here; NotShown if that is not known."""
+        to = x if isinstance(x, int) else affine_of(x)
+        if isinstance(to, int) and not self._any_place:
+            return to
+        if to is None or to not in self.returns:
+            raise NotShown("it returns to an address that is not known")
+        return self.returns[to]
 
     def _conditional(self, ins: Any, following: int, does: str, condition: str) -> Action:
         registers, operands = self.registers, ins.operands

@@ -663,8 +663,45 @@ def asks_more(folder, code):
 
 @pytest.mark.parametrize("what", ADDRESSES)
 def test_code_that_asks_more_of_addresses_is_refused(what, tmp_path):
+    path = asks_more(tmp_path, ADDRESSES[what])
     with pytest.raises(Refuted):
-        prove(asks_more(tmp_path, ADDRESSES[what]), BYTES)
+        prove(path, BYTES)
+    with pytest.raises(NotShown):
+        prove_rule(path)
+
+
+RARE = {
+    "a stack of 64 KiB": "leaq 8(%rsp), %rax\ntestw %ax, %ax\njne 1f\nret\n1:",
+    "a stack at one address": "movabsq $0x7ffc12345678, %rax\ncmpq %rsp, %rax\njne 1f\nret\n1:",
+    "a stack at another place than w": "cmpq %rsp, %r8\njne 1f\nret\n1:",
+    "one caller": "movabsq $0x55d012345678, %rax\ncmpq (%rsp), %rax\njne 1f\nret\n1:",
+    "an object at one address":
+        "leaq .LMY(%rip), %rax\nmovabsq $0x7f0012345678, %rdx\ncmpq %rax, %rdx\njne 1f\nret\n1:",
+    "an object far from its caller": "leaq .LMY(%rip), %rax\ncmpq (%rsp), %rax\njb 1f\nret\n1:",
+    "a distance between sections": "movl $.LMY - 1f, %eax\n1: cmpl $0x1000, %eax\njne 1f\nret\n1:",
+    "a number that is an address": "movq 0x12345678, %rax",
+    "what lies behind a frame": "movq %rsp, %rax\nandq $-32, %rsp\nvmovdqu 8(%rsp), %ymm0\nmovq %rax, %rsp",
+    "stack before a frame": "movq $1, -16(%rsp)\nmovq %rsp, %rax\nandq $-32, %rsp\nmovq -16(%rax), %rax",
+    "the place of a frame": "movq %rsp, %rax\nandq $-32, %rsp\ncmpq %rax, %rsp\nmovq %rax, %rsp\njb 1f\nret\n1:",
+    "a frame of 16 bytes": "movq %rsp, %rax\nandq $-16, %rsp\nvmovdqa %ymm0, -32(%rsp)\nmovq %rax, %rsp",
+}  # fmt: skip
+"""Code that is wrong at few addresses, or at a combination of their bits: runs at chosen ones do not show it all."""
+
+
+@pytest.mark.parametrize("what", RARE)
+def test_code_that_is_wrong_at_few_addresses_is_not_proved_for_all_sizes(what, tmp_path):
+    with pytest.raises(NotShown):
+        prove_rule(asks_more(tmp_path, RARE[what]))
+
+
+def test_code_that_is_right_at_all_addresses_is_proved_for_all_sizes(tmp_path):
+    """A frame that the code aligns, constants of their alignment, and a call."""
+    code = (
+        "leaq 8(%rsp), %r10\nandq $-32, %rsp\npushq -8(%r10)\npushq %rbp\nmovq %rsp, %rbp\nsubq $112, %rsp\n"
+        "vmovdqa %ymm0, -48(%rbp)\nvmovdqa -48(%rbp), %ymm1\nvmovdqa .LMY(%rip), %xmm2\ncall 1f\njmp 2f\n1: ret\n2:\n"
+        "movq %rbp, %rsp\npopq %rbp\nleaq -8(%r10), %rsp"
+    )
+    assert prove_rule(asks_more(tmp_path, code)).paths > 40
 
 
 def test_constants_of_an_object_have_their_alignment_and_no_more(tmp_path):

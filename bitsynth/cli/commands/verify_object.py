@@ -61,8 +61,7 @@ def _lines(proof: ObjectProof) -> list[ReportLine]:
             ReportLine("loops", (output.count(len(proof.loops.heads), "loop"), paths, "all those of the program"))
         )
         verdict = "for every K, and for all numbers of segments and tiles"
-        where = "the object and the stack at the random addresses of this run"
-        return [*lines, ReportLine("proved", (verdict, where), free=True)]
+        return [*lines, ReportLine("proved", (verdict, "wherever buffers, object and stack lie"), free=True)]
     lines.append(ReportLine("loops", (proof.not_all,), free=True))
     verdict = f"for these {len(proof.sizes)} sizes, up to {max(numbers):,} steps over K; other sizes are not proved"
     return [*lines, ReportLine("proved", (verdict,), free=True)]
