@@ -43,6 +43,8 @@ class AffineMemory(CallMemory):
     Attributes:
         file: The object whose constants these are.
         frame: The base of the frame that the stack pointer is in; None if it is at a distance from the stack's base.
+        names: The name of the first part of an array that begins where a part does, by the part's own name.
+        parts_of: Where parts of an array begin that have names, by array.
         stack_bytes: Where the stack begins and ends, as distances from its base.
         kernel: The kernel whose buffers these are.
         row_terms: Whether the kernel reads `h`; if not, a caller may pass any address.
@@ -61,6 +63,8 @@ class AffineMemory(CallMemory):
     has_tile: bool = False
     result: dict[tuple[int, int], Byte] = field(default_factory=dict)
     accesses: dict[tuple[Hashable, AffineNumber, int, int], Access] = field(default_factory=dict)
+    names: dict[Hashable, Hashable] = field(default_factory=dict)
+    parts_of: dict[Hashable, list[AffineNumber]] = field(default_factory=dict)
     frame: BaseAddress | None = None
     stack_bytes: tuple[int, int] = (0, 0)
 
@@ -70,6 +74,8 @@ class AffineMemory(CallMemory):
         self.written.clear()
         self.result.clear()
         self.accesses.clear()
+        self.names.clear()
+        self.parts_of.clear()
 
     @cached_property
     def _parts(self) -> dict[BaseAddress, ObjectPart]:
@@ -143,7 +149,24 @@ class AffineMemory(CallMemory):
         self._note(array, first, size)
         if array == "a":
             return self._pointer(first, size)
-        return self.values.memory(*array_part(array, first), size)
+        return self.values.memory(*self.part(array, first), size)
+
+    def part(self, array: Hashable, first: GeneralNumber) -> tuple[Hashable, int]:
+        """Return the name of a part of an array and the number of a byte in it, for byte `first` of the array.
+
+        Parts that begin at numbers which the facts say are equal have one name, that of the first of them.
+        """
+        name, place = array_part(array, first)
+        if isinstance(first, int) or not first.terms:
+            return name, place
+        if name not in self.names:
+            same = (x for x in self.parts_of.get(array, ()) if self.facts.equal(x, first.variable))
+            start = next(same, None)
+            if start is None:
+                start = first.variable
+                self.parts_of.setdefault(array, []).append(start)
+            self.names[name] = array, start
+        return self.names[name], place
 
     def store_affine(self, address: AffineNumber, content: Content) -> None:
         """Write to the tile."""

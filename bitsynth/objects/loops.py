@@ -386,7 +386,7 @@ class _Path:
             return ()
         for group in range(program.kernel.groups):
             levels: list[Any] = []
-            for level, loop in enumerate(program.passes[mode.chain].loops):
+            for level, loop in enumerate(program.passes[mode.pass_number].loops):
                 if mode.began[level]:
                     levels.append(None)
                     continue

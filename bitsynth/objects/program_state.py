@@ -3,17 +3,22 @@
 For sizes that are not known a position is: the tile, the step within it, the segment and the step within that, and for
 each loop where its run began, where it ends and how many runs of the loop inside it had. A transition is a step over K,
 the addition of a loop's accumulators to those of the next, or a flush; which one follows is decided by linear facts.
+
+Passes that share accumulators run over the same block of steps, one after the other: the flush of one of them makes the
+outermost accumulators from which the next starts, at the block's first step again. So a position has the segment of
+that step too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
-from bitsynth.kernel.program import Pass
+from bitsynth.kernel.program import Pass, period
 from bitsynth.objects.affine import AffineNumber, number
 from bitsynth.objects.facts import LinearFacts
-from bitsynth.objects.memory import NotShown
 from bitsynth.objects.reference import ProgramRun, RegisterContents, StepPlace
 from bitsynth.objects.values import Content
 from bitsynth.solver.z3 import z3
@@ -24,6 +29,8 @@ BUFFERS_END = 1 << 63
 """Buffers end below this address, as those of every process do."""
 CASES = ("no tiles", "no steps", "steps")
 """A call has no tile, no step in its tiles, or both tiles and steps."""
+_BLOCK = ("block_segment", "before_block_segment")
+"""The segment of the first step of a block, and the steps before that segment; of passes that share accumulators."""
 PositionNumbers = dict[str, AffineNumber]
 TileContents = dict[tuple[int, int], Content]
 
@@ -33,13 +40,13 @@ class ProgramMode(NamedTuple):
 
     Attributes:
         case: The case of the call.
-        chain: The pass.
+        pass_number: The pass.
         flushed: Whether a flush has written the tile.
         began: For each loop whether its run begins, so that it has no accumulators yet.
     """
 
     case: str
-    chain: int
+    pass_number: int
     flushed: bool
     began: tuple[bool, ...]
 
@@ -51,13 +58,13 @@ class ProgramState:
     Attributes:
         pending: How many loops have ended, innermost first, at the last step; the next transition is of that loop.
         flushed: Whether a flush has written the tile.
-        accs: By group of rows and loop; None for a run that begins.
+        accs: By group of rows and loop; None for a run that begins with zeros.
         tile: The tile's registers after its last flush.
         written: The tile that a transition flushed, and its registers, since the state that began with none.
     """
 
     case: str
-    chain: int
+    pass_number: int
     flushed: bool
     pending: int
     position: PositionNumbers
@@ -69,23 +76,35 @@ class ProgramState:
     def mode(self) -> ProgramMode:
         """What the state is but for its numbers and contents."""
         began = tuple(acc is None for acc in self.accs[0]) if self.accs else ()
-        return ProgramMode(self.case, self.chain, self.flushed, began)
+        return ProgramMode(self.case, self.pass_number, self.flushed, began)
 
 
 class ProgramMachine:
-    """The transitions of a kernel's program; NotShown if its loops are of a kind that is not covered."""
+    """The transitions of a kernel's program.
+
+    Attributes:
+        passes: All passes, in the order in which they run.
+        chains: By pass: the numbers of the passes that it shares accumulators with, itself included.
+    """
 
     def __init__(self, run: ProgramRun) -> None:
         self.run, self.kernel = run, run.kernel
-        if any(len(chain) > 1 for chain in self.kernel.chains):
-            raise NotShown("the loop rule does not cover passes that share accumulators")
-        self.passes = [chain[0] for chain in self.kernel.chains]
+        self.passes = [each for chain in self.kernel.chains for each in chain]
+        self.chains: list[range] = []
+        for chain in self.kernel.chains:
+            self.chains += [range(len(self.chains), len(self.chains) + len(chain))] * len(chain)
 
-    def names(self, chain: int) -> list[str]:
+    def names(self, number: int) -> list[str]:
         """Return the names of the numbers of a position, those first of which others are sums."""
-        levels = range(len(self.passes[chain].loops))
-        out = ["tile", "before_tile", "segment", "before_segment", *(f"runs {n}" for n in reversed(levels) if n)]
+        levels = range(len(self.passes[number].loops))
+        out = ["tile", "before_tile", *(_BLOCK if len(self.chains[number]) > 1 else ()), "segment", "before_segment"]
+        out += [f"runs {n}" for n in reversed(levels) if n]
         return [*out, *(f"start {n}" for n in reversed(levels)), "here", "step", *(f"end {n}" for n in levels)]
+
+    def run_steps(self, number: int) -> list[int]:
+        """Return the most steps of a run of each loop of a pass, innermost first; the last is those of a block."""
+        out = list(accumulate((loop.trip_count for loop in self.passes[number].loops), mul))
+        return [*out[:-1], period(self.passes[k] for k in self.chains[number])]
 
     def initial(self, case: str, facts: LinearFacts) -> ProgramState:
         """Return the state at the start of a call."""
@@ -96,7 +115,7 @@ class ProgramMachine:
     def unknown(self, mode: ProgramMode, numbers: PositionNumbers, accs: Any) -> ProgramState:
         """Return a state of a mode with these numbers and accumulators."""
         tile = self._tile_in_memory() if mode.flushed else self._start(numbers) if mode.case == "steps" else {}
-        return ProgramState(mode.case, mode.chain, mode.flushed, 0, numbers, accs, tile)
+        return ProgramState(mode.case, mode.pass_number, mode.flushed, 0, numbers, accs, tile)
 
     def _start(self, numbers: PositionNumbers) -> TileContents:
         return self.run.start(numbers["tile"] * self.kernel.columns)
@@ -155,31 +174,40 @@ class ProgramMachine:
         facts.assume(segment >= 0, segment < params["segments"], before >= 0, before + steps <= all_steps)
         facts.assume((segment == 0) == (before == 0), before >= segment)
         facts.assume((segment + 1 < params["segments"]) == (before + steps < all_steps))
-        loops = self.passes[state.chain].loops
-        outer_end, size = all_steps, self.passes[state.chain].flush_every
+        loops, sizes = self.passes[state.pass_number].loops, self.run_steps(state.pass_number)
+        chain, top = self.chains[state.pass_number], len(loops) - 1
+        outer_end = all_steps
         for level in reversed(range(len(loops))):
-            start, end = of[f"start {level}"], of[f"end {level}"]
+            start, end, size = of[f"start {level}"], of[f"end {level}"], sizes[level]
             facts.assume(0 <= start, start <= step, step <= end, start < end, end <= outer_end, end <= start + size)
             facts.assume(z3.Or(end == outer_end, end == start + size))
             outer_end, began = end, state.accs[0][level] is None
+            starts_carried = level == top and state.pass_number != chain[0]  # It has accumulators in any case.
             if not level:
-                facts.assume(start == step if began else start < step)
+                facts.assume(start <= step if starts_carried else start == step if began else start < step)
             else:
                 runs = of[f"runs {level}"]
-                size //= loops[level].trip_count
-                facts.assume(runs >= 0, runs <= loops[level].trip_count, (runs == 0) == began)
-                facts.assume(of[f"start {level - 1}"] == start + size * runs)
-        if state.chain == 0:
-            first = of[f"start {len(loops) - 1}"]
+                facts.assume(runs >= 0, runs <= loops[level].trip_count)
+                facts.assume(of[f"start {level - 1}"] == start + sizes[level - 1] * runs)
+                if not starts_carried:
+                    facts.assume((runs == 0) == began)
+        first = of[f"start {top}"]
+        if chain[0] == 0:
             facts.assume(first > 0 if state.flushed else first == 0)
+        if len(chain) > 1:
+            number, steps_before = (of[name] for name in _BLOCK)
+            facts.assume(0 <= number, number <= segment, steps_before >= number, steps_before <= first)
+            facts.assume(first <= steps_before + steps, (number == segment) == (steps_before == before))
+            facts.assume(z3.Implies(number < segment, steps_before + steps <= before))
+            facts.assume((number == 0) == (steps_before == 0))
+            facts.assume((number + 1 < params["segments"]) == (steps_before + steps < all_steps))
 
     def decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
         """Return sums that are 0: the ends of runs of loops, minus what the facts say that they are."""
         out: list[AffineNumber] = []
         if state.case == "steps":
-            outer, size = AffineNumber.unknown("all_steps"), 1
-            for level, loop in enumerate(self.passes[state.chain].loops):
-                size *= loop.trip_count
+            outer = AffineNumber.unknown("all_steps")
+            for level, size in enumerate(self.run_steps(state.pass_number)):
                 end, start = state.position[f"end {level}"], state.position[f"start {level}"]
                 after = state.position.get(f"end {level + 1}", outer)
                 out += [end - x for x in (after, start + size) if facts.equal(end, x)]
@@ -189,10 +217,13 @@ class ProgramMachine:
         """Return the state after loops that go on have begun their next run, where the facts decide it."""
         if state.case != "steps" or not state.pending:
             return state
-        loops = self.passes[state.chain].loops
+        loops = self.passes[state.pass_number].loops
         step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
         end = state.position[f"end {state.pending}"] if state.pending < len(loops) else all_steps
         if facts.at_most(step + 1, end):
+            if state.pending == len(loops):
+                state = self._moved(state, self.chains[state.pass_number][0])
+                return self._opened(state, len(state.accs[0]) - 1, facts)
             return self._opened(state, state.pending - 1, facts)
         if state.pending == len(loops) and facts.equal(step, all_steps):
             return self._after_pass(state, facts)
@@ -200,32 +231,53 @@ class ProgramMachine:
 
     def _opened(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState:
         """Return the state with runs of loops up to `level` that begin at this step."""
-        position, loops = dict(state.position), self.passes[state.chain].loops
-        size = 1
-        for loop in loops[: level + 1]:
-            size *= loop.trip_count
+        position, sizes = dict(state.position), self.run_steps(state.pass_number)
         for k in reversed(range(level + 1)):
-            outer = position[f"end {k + 1}"] if k + 1 < len(loops) else AffineNumber.unknown("all_steps")
+            outer = position[f"end {k + 1}"] if k + 1 < len(sizes) else AffineNumber.unknown("all_steps")
             position[f"start {k}"] = position["step"]
-            position[f"end {k}"] = number(facts.smaller(position["step"] + size, outer))
+            position[f"end {k}"] = number(facts.smaller(position["step"] + sizes[k], outer))
             if k:
                 position[f"runs {k}"] = number(0)
-                size //= loops[k].trip_count
+        if level + 1 == len(sizes) and _BLOCK[0] in position:
+            position |= dict(zip(_BLOCK, (position["segment"], position["before_segment"]), strict=True))
         return replace(state, position=position, pending=0)
 
-    def _start_pass(self, state: ProgramState, chain: int, facts: LinearFacts) -> ProgramState:
-        position = {name: number(0) for name in self.names(chain)}
-        position |= {name: state.position[name] for name in ("tile", "before_tile")}
-        levels = len(self.passes[chain].loops)
-        accs = tuple((None,) * levels for _ in range(self.kernel.groups))
-        state = replace(state, chain=chain, position=position, accs=accs)
+    def _moved(self, state: ProgramState, pass_number: int) -> ProgramState:
+        """Return the state at the same step in another pass, all of whose loops begin."""
+        position = {name: state.position.get(name, number(0)) for name in self.names(pass_number)}
+        accs = tuple((None,) * len(self.passes[pass_number].loops) for _ in range(self.kernel.groups))
+        return replace(state, pass_number=pass_number, position=position, accs=accs)
+
+    def _start_pass(self, state: ProgramState, pass_number: int, facts: LinearFacts) -> ProgramState:
+        """Return the state at the first step of a tile in a pass."""
+        before = {name: state.position[name] for name in ("tile", "before_tile")}
+        zeros = {name: number(0) for name in self.names(pass_number)}
+        state = self._moved(replace(state, position={**zeros, **before}), pass_number)
         if not state.flushed:
-            state = replace(state, tile=self._start(position))
-        return self._opened(state, levels - 1, facts)
+            state = replace(state, tile=self._start(state.position))
+        return self._opened(state, len(state.accs[0]) - 1, facts)
+
+    def _next_of_chain(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
+        """Return the state at the first step of a block in the pass that starts from this one's accumulators."""
+        following, old = state.pass_number + 1, state.position
+        top, new_top = len(state.accs[0]) - 1, len(self.passes[following].loops) - 1
+        accs = []
+        for group, levels in enumerate(state.accs):
+            outermost, after = levels[-1], self.kernel.of_group(self.passes[following], group)
+            assert outermost is not None
+            accs.append((*[None] * new_top, self.run.carried(self._pass(state, group), after, outermost)))
+        segment, before = (old[name] for name in _BLOCK)
+        start = old[f"start {top}"]
+        state = self._moved(state, following)
+        position = {**state.position, "segment": segment, "before_segment": before, "step": start}
+        position |= {"here": start - before, f"start {new_top}": start, f"end {new_top}": old[f"end {top}"]}
+        if new_top:
+            position[f"runs {new_top}"] = number(0)
+        return self._opened(replace(state, position=position, accs=tuple(accs)), new_top - 1, facts)
 
     def _after_pass(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
-        if state.chain + 1 < len(self.passes):
-            return self._start_pass(state, state.chain + 1, facts)
+        if state.pass_number + 1 < len(self.passes):
+            return self._start_pass(state, state.pass_number + 1, facts)
         position = dict(state.position)
         position["tile"] += 1
         position["before_tile"] += AffineNumber.unknown("all_steps")
@@ -240,7 +292,7 @@ class ProgramMachine:
             return replace(state, position=position, written=(state.position["tile"], self._start(state.position)))
         if state.pending:
             level = state.pending
-            done = level < len(self.passes[state.chain].loops) and facts.equal(
+            done = level < len(self.passes[state.pass_number].loops) and facts.equal(
                 state.position["step"], state.position[f"end {level}"]
             )
             return self._closed(state, level, facts) if done else None
@@ -283,13 +335,14 @@ class ProgramMachine:
         return replace(state, position=after, accs=accs)
 
     def _pass(self, state: ProgramState, group: int) -> Pass:
-        return self.kernel.of_group(self.passes[state.chain], group)
+        return self.kernel.of_group(self.passes[state.pass_number], group)
 
     def _closed(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState | None:
         """Return the state after the accumulators of a loop whose run ends were added to those of the next."""
         outer = level + 1
-        if outer == len(self.passes[state.chain].loops):
-            return self._flushed(state, facts)
+        if outer == len(self.passes[state.pass_number].loops):
+            carries = self.passes[state.pass_number].carries
+            return self._next_of_chain(state, facts) if carries else self._flushed(state, facts)
         accs = []
         for group, levels in enumerate(state.accs):
             new = list(levels)
@@ -311,9 +364,7 @@ class ProgramMachine:
         now = state.position["tile"]
         if state.written is not None and state.written[0] != now:
             return None  # A path writes one tile.
-        after = replace(
-            state, accs=accs, tile=tile, flushed=True, written=(now, tile), pending=len(self.passes[state.chain].loops)
-        )
+        after = replace(state, accs=accs, tile=tile, flushed=True, written=(now, tile), pending=len(accs[0]))
         return self.settled(after, facts)
 
     def is_done(self, state: ProgramState, facts: LinearFacts) -> bool:

@@ -62,11 +62,17 @@ class StepPlace:
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """A kernel's program on the values of a call's buffers; `row_terms` says whether tiles start from `h` too."""
+    """A kernel's program on the values of a call's buffers.
+
+    Attributes:
+        row_terms: Whether tiles start from `h` too.
+        part: Names parts of buffers.
+    """
 
     kernel: Kernel
     values: Contents
     row_terms: bool
+    part: Callable[[Hashable, GeneralNumber], tuple[Hashable, int]] = array_part
 
     @cached_property
     def isa(self) -> Isa:
@@ -114,15 +120,8 @@ class ProgramRun:
         for number, each in enumerate(chain):
             loop = self.kernel.of_group(each, group)
             accs = self._nest(loop, len(loop.loops) - 1, steps, sizes, tile, group, carried)
-            registers = {**self._constants, **accs}
             if loop.carries:
-                self._steps(loop.flush, registers)
-                carried = {acc.name: registers[acc.next] for acc in loop.carried.accs}
-                if number + 1 < len(chain):
-                    following = self.kernel.of_group(chain[number + 1], group).loops[-1].accs
-                    carried = {
-                        new.name: carried[old.name] for new, old in zip(following, loop.carried.accs, strict=True)
-                    }
+                carried = self.carried(loop, self.kernel.of_group(chain[number + 1], group), accs)
                 continue
             out |= self.flushed(loop, group, accs, out)
 
@@ -135,6 +134,13 @@ class ProgramRun:
         registers |= {Value.of(Role.TILE, k): tile[name] for k, name in enumerate(names)}
         self._steps(loop.flush, registers)
         return {name: registers[value] for name, value in zip(names, loop.tile, strict=True)}
+
+    def carried(self, loop: Pass, following: Pass, accs: RegisterContents) -> RegisterContents:
+        """Return the outermost accumulators from which the pass after one that carries starts."""
+        registers = {**self._constants, **accs}
+        self._steps(loop.flush, registers)
+        pairs = zip(following.loops[-1].accs, loop.carried.accs, strict=True)
+        return {new.name: registers[old.next] for new, old in pairs}
 
     def zeros(self, loop: Loop) -> RegisterContents:
         """Return accumulators of a loop that are zero."""
@@ -197,7 +203,7 @@ class ProgramRun:
 
     def _load(self, op: str, array: Hashable, first: GeneralNumber) -> Content:
         size = self.isa[op].operands[0].type.total_bits // 8
-        return self._run(op, [self.values.memory(*array_part(array, first), size)])
+        return self._run(op, [self.values.memory(*self.part(array, first), size)])
 
 
 @dataclass(frozen=True)

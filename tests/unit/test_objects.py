@@ -33,6 +33,8 @@ pytestmark = pytest.mark.toolchains
 BYTES, LOOKUP = "bs_mm_a8u_w8s_s32_avx2_6x16x2", "bs_mm_a2u_w1b_s32_avx2_3x64x4"
 WIDE = ["bs_mm_a8u_w8s_s32_avx512_6x64x4", "bs_mm_a8u_w1b_s32_avx512_16x16x32", "bs_mm_a1u_w4b_s32_avx512_3x192x6"]
 """Dot products, operands in memory that are read into every lane, and permutations of bytes."""
+SHARED = "bs_mm_a2u_w2b_s32_avx2_3x64x4"
+"""Two passes share accumulators."""
 ROOT = Path(__file__).parents[2]
 OUT = 1 << 36
 """The address of what a function of a test writes."""
@@ -94,14 +96,14 @@ def at_entry(instructions):
     return lambda text: text.replace(f"\n{BYTES}:\n", f"\n{BYTES}:\n{instructions}\n")
 
 
-def prove_rule(path):
+def prove_rule(path, name=BYTES):
     """What the loop rule shows of the kernel's object; the chosen sizes are not run."""
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     pytest.importorskip("z3")
     from bitsynth.objects.prove import _all_sizes
 
-    kernel = kernel_of(BYTES)
+    kernel = kernel_of(name)
     program = kernel.entry.kernel
     return _all_sizes(path, kernel, {load(program.isa)[op].feature for op in program.forms}, [])
 
@@ -204,6 +206,29 @@ def test_kernels_with_nested_loops_and_wide_vectors_are_proved_for_all_sizes(nam
     assert proof.loops is not None, proof.not_all
     assert len(proof.loops.heads) > 2
     assert proof.loops.paths > 20
+
+
+@pytest.mark.slow
+def test_passes_that_share_accumulators_are_proved_for_all_sizes():
+    """Two passes over each block of steps, with a loop inside."""
+    assert prove_rule(library(SHARED, "gcc"), SHARED).paths > 100
+
+
+LATE_PASSES = {
+    "another offset": ("offset = block_offset;", "offset = block_offset + (steps_left == 72240) * 16;"),
+    "other weights": ("column1 = column;", "column1 = column + (steps_left == 72240) * 64;"),
+    "a shorter second pass": ("size_t left = block;", "size_t left = block - (steps_left == 72240);"),
+    "another segment": ("segment = block_segment;", "if (steps_left != 72240) segment = block_segment;"),
+}
+"""Changes of a later block of passes that share accumulators."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", LATE_PASSES)
+def test_a_later_block_that_is_wrong_is_not_proved_for_all_sizes(change, tmp_path):
+    pytest.importorskip("capstone")
+    with pytest.raises(NotShown, match=rf"{SHARED} at 0x\w+: "):
+        prove_rule(compiled(tmp_path, SHARED, *LATE_PASSES[change]), SHARED)
 
 
 LATE = {
@@ -694,6 +719,7 @@ def test_code_that_is_wrong_at_few_addresses_is_not_proved_for_all_sizes(what, t
         prove_rule(asks_more(tmp_path, RARE[what]))
 
 
+@pytest.mark.slow
 def test_code_that_is_right_at_all_addresses_is_proved_for_all_sizes(tmp_path):
     """A frame that the code aligns, constants of their alignment, and a call."""
     code = (
