@@ -93,12 +93,12 @@ def cheapest_choices(table: WidthTable, goal: SearchGoal) -> dict[str, Choice] |
 def _price(cost: Cost, loss: float, goal: SearchGoal) -> float:
     """Return a column's part of what is minimized."""
     if goal.minimize == "loss":
-        return loss * 1e6  # HiGHS takes differences below 1e-6 for none
+        return loss * 1e6  # HiGHS ignores differences below 1e-6
     return price(cost, goal)
 
 
 def price(cost: Cost, goal: SearchGoal) -> float:
-    """Return the cost that is minimized; of two equal ones the other decides."""
+    """Return the cost that is minimized; between two that are equal in it, the other cost decides."""
     return cost.bytes + cost.cycles * _TIE if goal.minimize == "bytes" else cost.cycles + cost.bytes * _TIE
 
 

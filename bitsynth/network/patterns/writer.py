@@ -44,7 +44,7 @@ class PatternWriter:
         self._count = 0
 
     def node(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        """Write a node; the name of its output, a new one if none is given."""
+        """Write a node and return the name of its output, which is a new one if none is given."""
         self._count += 1
         name = output or self._names.make(f"{op}_{self._count}")
         self._nodes.append(helper.make_node(op, inputs, [name], name=f"{name}_{op}_{self._count}", **attributes))
@@ -78,7 +78,7 @@ class PatternWriter:
         )
 
     def codes(self, edge: Edge) -> MatmulOperand | None:
-        """Note that an edge has been written as codes, and of which operand."""
+        """Record that an edge has been written as codes, and return the operand whose codes they are."""
         self.held[edge.name] = operand_of(edge)
         return self.held[edge.name]
 

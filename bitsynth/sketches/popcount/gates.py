@@ -15,7 +15,7 @@ COUNT_COST = 2
 
 @dataclass(frozen=True)
 class GateOp:
-    """A bitwise instruction and the functions it computes, one an immediate.
+    """A bitwise instruction and the functions that it computes, one for each immediate.
 
     Bit x of `tables[k]`, the function of immediate `imms[k]`, is its output on inputs x (first
     operand lowest). It overwrites one of the operands `tied`, if there are any: a copy is due
@@ -54,7 +54,17 @@ class Gate:
 
 @dataclass(frozen=True)
 class BitForm:
-    """A solution: planes as truth tables over codes, gates, and (coefficient, node) terms."""
+    """A solution: a product of codes as a weighted sum of bits that gates compute.
+
+    Args:
+        act_planes: The truth tables of bit planes over the codes of activations.
+        wgt_planes: The same over the codes of weights.
+        gates: The gates, in order.
+        terms: The coefficient and the node of each bit that is summed.
+        g: The row term: what is added for each code of activations.
+        h: The column term: what is added for each code of weights.
+        cost: The number of operations.
+    """
 
     act_planes: tuple[int, ...]
     wgt_planes: tuple[int, ...]
@@ -88,7 +98,7 @@ class BitForm:
 
 @lru_cache
 def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
-    """Return the bitwise instructions of the full register that keep zero at zero, one a function."""
+    """Return the bitwise instructions of the full register that keep zero at zero, the cheapest for each function."""
     cheapest: dict[tuple[int, int], GateOp] = {}
     free: dict[int, GateOp] = {}
     for instr in isa.full_forms:
