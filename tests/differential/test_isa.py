@@ -119,9 +119,9 @@ def test_both_emulators_agree(name, kind, monkeypatch):
 
 @pytest.mark.slow
 def test_every_compiler_gives_the_same(isa):
-    """The preferred one compiles all forms in `test_every_form_is_what_the_machine_does`."""
-    for compiler in compilers.compilers(isa)[1:]:
-        report = check.check_isa(isa, forms=one_of_each_table(isa.name), compiler=compiler)
+    """One form of every second table each; the preferred one has all in `test_every_form_is_what_the_machine_does`."""
+    for k, compiler in enumerate(compilers.compilers(isa)[1:]):
+        report = check.check_isa(isa, forms=one_of_each_table(isa.name)[k % 2 :: 2], compiler=compiler)
         assert report.failures == (), compiler.name
 
 

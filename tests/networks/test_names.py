@@ -68,7 +68,7 @@ def test_names_of_edges_change_no_result():
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 20 * ASKED)
 def test_names_of_edges_change_no_result_of_many_networks():
-    seeds = range(FIRST, FIRST + (ASKED or 2 * BATCH))
+    seeds = range(FIRST, FIRST + (ASKED or BATCH))
     for k in range(0, len(seeds), BATCH):
         check(seeds[k : k + BATCH])
 

@@ -42,10 +42,10 @@ def test_coverage(isa, name, imm):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", load.names())
 def test_coverage_of_all_forms(name):
-    """One of those with the same types that see the same lanes stands for all."""
+    """One of those with the same types that see the same lanes stands for all, and every third of these is tried."""
     cases = ((i, imm) for i in load.load(name).instrs.values() for imm in {i.imms[0], i.imms[-1]})
     kinds = {(tuple(o.type for o in i.operands), *lanes.find_read_lanes(i, imm)): (i, imm) for i, imm in cases}
-    for instr, imm in kinds.values():
+    for instr, imm in list(kinds.values())[::3]:
         assert_covered(instr, imm)
 
 
