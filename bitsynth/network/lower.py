@@ -109,7 +109,7 @@ class _Assembly:
         for edge in group.outputs:
             result = Buffer(edge, self._edge(edge), self._chosen(group, edge, buffers))
             source = buffers[group.inputs[0]] if group.inputs else result
-            if group.is_alias and source.format == result.format and _is_one_memory(source, result):
+            if group.is_alias and _is_one_memory(source, result):
                 self._buffer(Buffer(edge, result.edge, result.format, alias=source.alias or source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(result)]
@@ -183,6 +183,9 @@ class _Assembly:
 
 
 def _is_one_memory(source: Buffer, result: Buffer) -> bool:
-    """Return whether elements of one format and order lie in the same places."""
-    layout = source.format.layout
-    return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, result.edge.shape)
+    """Return whether elements of two buffers in one order are the same bytes in the same places."""
+    if source.format == result.format:
+        layout = source.format.layout
+        return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, result.edge.shape)
+    are_in_order = all(buffer.format.lies_in_order(buffer.edge.shape) for buffer in (source, result))
+    return are_in_order and source.format.has_elements_of(result.format)

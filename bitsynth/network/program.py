@@ -18,7 +18,7 @@ from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.packed_codes import pack_words, packed_words, unpack_words
 from bitsynth.spec.layout import Layout
-from bitsynth.spec.matmul import MatmulOperand
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 if TYPE_CHECKING:
     from bitsynth.network.declines import Alternative
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bitsynth.network.formulas.step_functions import StepFunction
 
 _C_TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "uint8_t"}
+_BYTES = MatmulOperand(8, Encoding.UNSIGNED)
+"""Codes that are the integers that they stand for, of all values of a byte."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,17 @@ class Format:
     def bytes(self, shape: Shape) -> int:
         """Return the bytes of an edge of this shape."""
         return math.prod(self.elements(shape)) * np.dtype(self.dtype).itemsize
+
+    def lies_in_order(self, shape: Shape) -> bool:
+        """Return whether elements of an edge of this shape lie in the order of its axes, each by itself."""
+        if self.layout == Layout.PACKED:
+            return False
+        return self.layout == Layout.PLAIN or len(shape) < 3 or 1 in (shape[1], math.prod(shape[2:]))
+
+    def has_elements_of(self, other: Format) -> bool:
+        """Return whether an element has the same bytes in another format: 8-bit unsigned codes are integers as well."""
+        operands = {self.operand, other.operand}
+        return self.dtype == other.dtype and (len(operands) == 1 or operands == {None, _BYTES})
 
     def strides(self, shape: Shape) -> Shape:
         """Return the stride in elements along each axis of the edge; packed words have none."""
@@ -138,24 +151,30 @@ class Matrices:
         outer: The axes of separate products, () for one.
         rows: The stride along each outer axis of the first factor, from row to row, and along K.
         columns: The same of the second factor, from column to column.
+        results: The same of results, from row to row; () if these lie matrix by matrix, row by row.
     """
 
     outer: Shape
     rows: Shape
     columns: Shape
+    results: Shape = ()
 
     @property
     def count(self) -> int:
         """The number of products."""
         return math.prod(self.outer)
 
-    def all_starts(self) -> tuple[Tensor, Tensor]:
-        """Return the first element of both factors in each product, uint32; SpecError if that does not hold it."""
-        return self._starts(self.rows), self._starts(self.columns)
+    def all_starts(self) -> tuple[Tensor, ...]:
+        """Return the first element of both factors in each product, uint32; SpecError if that does not hold it.
+
+        Behind them is that of results, unless these lie in order.
+        """
+        sides = self.rows[:-2], self.columns[:-2], *((self.results[:-1],) if self.results else ())
+        return tuple(map(self._starts, sides))
 
     def _starts(self, strides: Shape) -> Tensor:
         places: Tensor = np.zeros(self.outer, np.int64)
-        for axis, stride in enumerate(strides[:-2]):
+        for axis, stride in enumerate(strides):
             shape = [-1 if k == axis else 1 for k in range(len(self.outer))]
             places = places + stride * np.arange(self.outer[axis]).reshape(shape)
         if places.max(initial=0) > np.iinfo(np.uint32).max:

@@ -19,7 +19,9 @@ struct products {
     size_t steps;
     size_t column_codes; /* from one staged column to the next */
     size_t copies_columns, copies_rows;
-    size_t weights_bytes, numbers_bytes, columns_bytes, rows_bytes, layer_bytes, slot_bytes;
+    size_t copies_results;
+    size_t weights_bytes, numbers_bytes, columns_bytes, rows_bytes, results_bytes, layer_bytes;
+    size_t slot_bytes;
     int *statuses;
 };
 
@@ -57,10 +59,13 @@ static void plan(struct products *p, const struct bs_matrices *m, struct bs_shap
         p->columns_bytes = aligned(plus(times(l->out_channels, p->column_codes), 64));
     if (p->copies_rows)
         p->rows_bytes = aligned(plus(times(p->rows, l->in_channels), 64));
+    p->copies_results = m->result_starts && m->result_apart != l->out_channels;
+    if (p->copies_results)
+        p->results_bytes = aligned(times(times(p->rows, l->out_channels), bs_out_bytes(l)));
     p->layer_bytes = aligned(bs_layer_arena_bytes(l, one, m->count > 1 ? 1 : slots));
     p->slot_bytes = plus(p->weights_bytes, times(2, p->numbers_bytes));
     p->slot_bytes = plus(p->slot_bytes, plus(p->columns_bytes, p->rows_bytes));
-    p->slot_bytes = plus(p->slot_bytes, p->layer_bytes);
+    p->slot_bytes = plus(p->slot_bytes, plus(p->results_bytes, p->layer_bytes));
 }
 
 size_t bs_matrices_arena_bytes(const struct bs_matrices *m, struct bs_shape in, size_t threads)
@@ -172,6 +177,14 @@ static void pack_matrix(
     }
 }
 
+/* Copies the results of a product to their rows in the output. */
+static void deliver(const struct products *p, const uint8_t *from, uint8_t *to)
+{
+    const size_t bytes = bs_out_bytes(&p->layer), row = p->layer.out_channels * bytes;
+    for (size_t i = 0; i < p->rows; ++i)
+        memcpy(to + i * p->m->result_apart * bytes, from + i * row, row);
+}
+
 static const uint8_t *offset_by(const void *from, size_t bytes)
 {
     return from ? (const uint8_t *)from + bytes : NULL;
@@ -187,10 +200,10 @@ static void product_task(void *argument, size_t slot)
     int32_t *start = (int32_t *)(void *)at;
     int32_t *affine = (int32_t *)(void *)(at + p->numbers_bytes);
     uint8_t *columns = at + 2 * p->numbers_bytes, *rows = columns + p->columns_bytes;
+    uint8_t *results = rows + p->rows_bytes, *of_layer = results + p->results_bytes;
     const struct bs_shape in = {1, 1, p->rows};
-    const size_t results = p->rows * layer.out_channels;
-    const size_t result_bytes = results * bs_out_bytes(&layer);
-    const size_t residual_bytes = layer.residual ? results * layer.residual->other_bytes : 0;
+    const size_t size = p->rows * layer.out_channels, bytes = bs_out_bytes(&layer);
+    const size_t residual_bytes = layer.residual ? size * layer.residual->other_bytes : 0;
     layer.weights = weights;
     layer.start = start;
     layer.affine = m->affine ? affine : NULL;
@@ -204,13 +217,16 @@ static void product_task(void *argument, size_t slot)
             copy_vectors(&m->rows, p->rows, layer.in_channels, given, rows, layer.in_channels);
             given = rows;
         }
+        uint8_t *to = (uint8_t *)p->tensors->output
+            + (m->result_starts ? m->result_starts[g] : g * size) * bytes;
         const struct bs_tensors tensors = {
             given,
             offset_by(p->tensors->residual, g * residual_bytes),
-            (uint8_t *)p->tensors->output + g * result_bytes,
+            p->copies_results ? results : to,
             NULL};
-        p->statuses[slot] =
-            bs_layer_run(&layer, in, &tensors, rows + p->rows_bytes, p->layer_bytes, p->pool);
+        p->statuses[slot] = bs_layer_run(&layer, in, &tensors, of_layer, p->layer_bytes, p->pool);
+        if (p->copies_results && p->statuses[slot] == BS_OK)
+            deliver(p, results, to);
     }
 }
 

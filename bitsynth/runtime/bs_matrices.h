@@ -19,7 +19,9 @@ struct bs_vectors {
     size_t apart, stride;
 };
 
-/* Products of `count` pairs of matrices. Results lie matrix by matrix, row by row.
+/* Products of `count` pairs of matrices. The first result of product g lies at element
+ * result_starts[g], rows `result_apart` elements from each other; without `result_starts` results
+ * lie matrix by matrix, row by row. A residual always lies so.
  *
  * `layer` is a dense layer without `weights`, `start` and `affine`: these are computed from the
  * codes of columns. A code becomes code_factor * code + code_summand, a code of the kernel's
@@ -29,6 +31,8 @@ struct bs_matrices {
     const struct bs_layer *layer;
     size_t count;
     struct bs_vectors rows, columns;
+    const uint32_t *result_starts;
+    size_t result_apart;
     /* Packs a tile of columns, each of `steps` steps of codes. */
     void (*pack_columns)(size_t steps, const uint8_t *const *codes, uint8_t *packed);
     uint8_t code_factor, code_summand;

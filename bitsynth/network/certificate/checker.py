@@ -753,6 +753,8 @@ def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact:
     require(factors <= reads <= factors + 1, f"it reads {reads} buffers; want {factors} or {factors + 1}")
     sums, channels = bound_sums(step, buffers, edges), check_shapes(step, edges)
     rows = {1, channels, *edges[0]["shape"][1:2]}
+    if "matrices" in step["sums"] and len(edges[-1]["shape"]) > 2:
+        rows = {1}  # columns lie along the last axis of results, not along axis 1 as channels do
     require(len(sums.low) in rows and len(column(step["sums"]["bias"])) in rows, "sums are of other channels")
     chain, counted = make_chain(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
     for name, x in chain.constants.items():

@@ -66,7 +66,13 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
     factors = 1 if step.matrices is None else 2
     for other in given[factors:]:
         chain.start("other", other.edge, factors)
-    add_nodes(chain, [node for node in nodes if node not in _before(nodes, product)])
+    after = [node for node in nodes if node not in _before(nodes, product)]
+    if step.matrices is not None and step.matrices.results:
+        *after, move = after
+        add_nodes(chain, after)
+        chain.edges[move.outputs[0]] = chain.value(move.inputs[0])  # numbers are the same for all columns
+    else:
+        add_nodes(chain, after)
     formulas = zip(layer_formulas(step.layer), written, strict=True)
     results = [replace(claim, result=chain.integers(buffer.edge.name)) for claim, buffer in formulas]
     products = _matrices(step, given) if step.matrices else _products(program.graph, step, given[0], product)

@@ -369,29 +369,33 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], written: lis
     if step.matrices is None:
         _require_elements(what, given[:1], [math.prod(step.image) * spec.in_elements])
     else:
-        _require_matrices(what, step, step.matrices, given)
+        _require_matrices(what, step, step.matrices, given, written[0])
     after, others = math.prod(layer.tensor_shape(*step.image)), given[1 + is_of_matrices :]
     _require_elements(
         what, [*written[:1], *others, *written[1:]], [math.prod(layer.out_shape(*step.image)), after, after]
     )
 
 
-def _require_matrices(what: str, step: LayerStep, matrices: Matrices, given: list[Buffer]) -> None:
-    """Raise AssertionError unless both factors of a product of two edges lie in their buffers, and are codes."""
+def _require_matrices(what: str, step: LayerStep, matrices: Matrices, given: list[Buffer], result: Buffer) -> None:
+    """Raise AssertionError unless factors and results of a product of two edges lie in their buffers, as codes."""
     spec, (count, high, rows) = step.layer.plan.spec, step.image
     operand = given[1].format.operand
     checker.require(operand is not None and operand.bits == spec.wgt.bits, f"{what} has a factor that is no codes")
-    sizes = [*matrices.outer, *matrices.rows, *matrices.columns]
+    sizes = [*matrices.outer, *matrices.rows, *matrices.columns, *matrices.results]
     checker.require(all(type(n) is int and n >= 0 for n in sizes), f"{what} has factors in no known places")
     checker.require((matrices.count, 1) == (count, high), f"{what} has another number of products")
     depth, columns = spec.geometry.in_channels, spec.geometry.out_channels
-    pairs = zip((matrices.rows, matrices.columns), (rows, columns), given, strict=False)
-    for strides, vectors, buffer in pairs:
-        counts = (*matrices.outer, vectors, depth)
+    lies = [
+        (matrices.rows, (*matrices.outer, rows, depth), given[0]),
+        (matrices.columns, (*matrices.outer, columns, depth), given[1]),
+    ]
+    if matrices.results:
+        lies.append(((*matrices.results, 1), (*matrices.outer, rows, columns), result))
+    for strides, counts, buffer in lies:
         checker.require(len(strides) == len(counts), f"{what} has factors in no known places")
         last = sum((n - 1) * stride for n, stride in zip(counts, strides, strict=True))
         have = math.prod(buffer.format.elements(buffer.edge.shape))
-        checker.require(last < have, f"{what} reads behind {buffer.name}")
+        checker.require(last < have, f"{what} reads or writes behind {buffer.name}")
 
 
 def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[Buffer]) -> None:

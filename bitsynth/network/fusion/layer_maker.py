@@ -81,13 +81,13 @@ class EdgeFactors:
     sizes: tuple[int, int]
     zero: int
 
-    def matrices(self, formats: tuple[Format, Format], shapes: tuple[Shape, Shape]) -> Matrices:
-        """Return where both factors lie in memory of these formats."""
+    def matrices(self, formats: tuple[Format, Format], shapes: tuple[Shape, Shape], results: Shape = ()) -> Matrices:
+        """Return where both factors lie in memory of these formats; `results` are those of `Matrices`."""
         rows = self.rows.strides(formats[0], shapes[0], self.rank)
         columns = self.columns.strides(formats[1], shapes[1], self.rank)
         if not self.outer:
             rows, columns = rows[-2:], columns[-2:]
-        return Matrices(self.outer, rows, (*columns[:-2], columns[-1], columns[-2]))
+        return Matrices(self.outer, rows, (*columns[:-2], columns[-1], columns[-2]), results)
 
 
 @dataclass(frozen=True, eq=False)

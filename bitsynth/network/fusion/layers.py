@@ -189,6 +189,14 @@ def _make_group(
     return ProductGroup(def_use, product, nodes, maker, residual) if maker else None
 
 
+def _find_move(def_use: DefUse, product: Product, edge: str) -> Node | None:
+    """Return the transposition of results of several products of two edges that leaves each row as it is; or None."""
+    reader = def_use.only_reader(edge)
+    if reader is None or reader.op != "transpose" or product.factors is None or not product.factors.outer:
+        return None
+    return reader if reader.attributes["order"][-1] == product.factors.rank - 1 else None
+
+
 _LAYOUTS_OF_FACTORS = ((Layout.NHWC, Layout.PLAIN), (Layout.PLAIN, Layout.NHWC))
 """Layouts of matrices, and of factors of more axes, the usual one first: rows of several matrices are joined there."""
 
@@ -201,7 +209,10 @@ class ProductGroup(FusionGroup):
     ) -> None:
         self.def_use, self.product, self.nodes, self.maker, self.residual = def_use, product, nodes, maker, residual
         self.inputs = tuple(dict.fromkeys(self._read))
-        self.outputs = (nodes[-1].outputs[0],)
+        self.move = _find_move(def_use, product, nodes[-1].outputs[0])
+        if self.move is not None:
+            self.nodes = (*nodes, self.move)
+        self.outputs = (self.nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Return the formats of codes, in bytes or words, which cost the same; of a residual bytes, or accumulators."""
@@ -252,4 +263,14 @@ class ProductGroup(FusionGroup):
         if factors is None:
             return None
         rows, columns = (buffers[factor.edge] for factor in (factors.rows, factors.columns))
-        return factors.matrices((rows.format, columns.format), (rows.edge.shape, columns.edge.shape))
+        return factors.matrices(
+            (rows.format, columns.format), (rows.edge.shape, columns.edge.shape), self._result_strides(buffers)
+        )
+
+    def _result_strides(self, buffers: Mapping[str, Buffer]) -> tuple[int, ...]:
+        """Return the strides of results along their outer axes and rows, where these are moved; else ()."""
+        if self.move is None:
+            return ()
+        result = buffers[self.outputs[0]]
+        strides = dict(zip(self.move.attributes["order"], result.format.strides(result.edge.shape), strict=True))
+        return tuple(int(strides[axis]) for axis in range(len(strides) - 1))

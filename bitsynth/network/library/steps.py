@@ -228,8 +228,11 @@ class StepWriter:
         columns = layer.columns
         assert columns is not None
         fields: Fields = [("count", str(matrices.count))]
-        sides = zip(("rows", "columns"), (matrices.rows, matrices.columns), matrices.all_starts(), strict=True)
-        fields += [(name, f"{{{self._constant(x)}, {steps[-2]}, {steps[-1]}}}") for name, steps, x in sides]
+        starts = [self._constant(array) for array in matrices.all_starts()]
+        sides = zip(("rows", "columns"), (matrices.rows, matrices.columns), starts, strict=False)
+        fields += [(name, f"{{{start}, {steps[-2]}, {steps[-1]}}}") for name, steps, start in sides]
+        if matrices.results:
+            fields += [("result_starts", starts[2]), ("result_apart", str(matrices.results[-1]))]
         fields.append(("pack_columns", f"{kernel}_pack_columns"))
         fields += [(name, str(value)) for name, value in columns.numbers.items() if value]
         return fields + [(name, self._constant(array)) for name, array in columns.arrays.items()]
