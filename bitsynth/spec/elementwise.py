@@ -55,6 +55,7 @@ class SpecKind(StrEnum):
     REQUANTIZE = "requantize"
     RESCALE = "rescale"
     FIXED = "fixed"
+    MULTIPLY_SHIFT = "multiply_shift"
     GATED = "gated"
     ROUNDED = "rounded"
     SCALE = "scale"

@@ -18,6 +18,8 @@ _COLUMN = ElementInput("c", "s32", "channel")
 _ZERO = ElementInput("z", "s16", "all")
 FIXED_SHIFT = 23
 """Of products of 32 bits: the greatest that leaves room for a code of 8 bits."""
+MULTIPLIER_SHIFT = 31
+"""Bits of the multipliers of TensorFlow Lite's fixed point: a product is divided by 2**31."""
 SMALL_ZERO = "bit(ult(z + 256, 512))"
 """The bit that says that a zero point z is at least -256 and below 256."""
 

@@ -36,6 +36,7 @@ SKETCHES: dict[SpecKind, Alternatives] = {
     SpecKind.REQUANTIZE: rescaling.alternatives,
     SpecKind.RESCALE: rescaling.alternatives,
     SpecKind.FIXED: rescaling.alternatives,
+    SpecKind.MULTIPLY_SHIFT: rescaling.alternatives,
     SpecKind.GATED: rescaling.alternatives,
     SpecKind.ROUNDED: rescaling.alternatives,
     SpecKind.SCALE: rescaling.alternatives,

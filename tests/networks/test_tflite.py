@@ -21,8 +21,11 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.pools import leading_zeros, reciprocal
 from bitsynth.graph.read.tflite.shared import quantize_multipliers
 from bitsynth.graph.types import Integers
+from bitsynth.layers.epilogues import MultiplyShift
+from bitsynth.network.certificate.checker import evaluate_formula
 from bitsynth.network.check import PEERS, checked, drawn
 from bitsynth.network.check.peers import TFLITE_PEERS
+from bitsynth.network.program import LayerStep, PlainStep
 
 INT8_NETWORKS = {
     "ad01_int8": 10,
@@ -160,6 +163,52 @@ def test_files_are_known_by_their_first_bytes(tmp_path):
 
 def test_other_peers_are_those_of_onnx_files():
     assert not PEERS.keys() & TFLITE_PEERS.keys()
+
+
+def residual_of_wide_sums():
+    """Two convolutions of 64 channels, whose sums float32 does not bring to all codes, and their sum."""
+    rng = np.random.default_rng(4)
+    tensors, ops = [Tensor("x", (1, 6, 6, 64), scale=[0.05], zero=[3])], []
+    for name in "ab":
+        scale = rng.uniform(1e-3, 4e-3, 16).astype(np.float32)
+        weights = rng.integers(-127, 128, (16, 3, 3, 64))
+        tensors.append(constant(f"w{name}", weights, "int8", scale=scale, zero=[0] * 16, axis=0))
+        tensors.append(Tensor(name, (1, 6, 6, 16), scale=[0.9], zero=[-7]))
+        bias = rng.integers(-9000, 9000, 16)
+        tensors.append(constant(f"b{name}", bias, scale=scale * np.float32(0.05), zero=[0] * 16))
+        ops.append(Op("CONV_2D", ["x", f"w{name}", f"b{name}"], [name], {"StrideW": 1, "StrideH": 1}))
+    tensors.append(Tensor("y", (1, 6, 6, 16), scale=[1.3], zero=[5]))
+    return build(tensors, [*ops, Op("ADD", ["a", "b"], ["y"])], ["x"], ["y"])
+
+
+def test_sums_rounded_twice_are_part_of_their_layer(tmp_path, ended):
+    data = residual_of_wide_sums()
+    path = write(tmp_path, data)
+    net = bitsynth.compile(path)
+    layers = [step.layer for step in net.program.steps if isinstance(step, LayerStep)]
+    assert [type(layer.epilogue) for layer in layers] == [MultiplyShift, MultiplyShift]
+    reasons = [step.reason for step in net.program.steps if isinstance(step, PlainStep)]
+    assert all(not reason or "transpose" in reason for reason in reasons)
+    for inputs in drawn(net.graph, 3):
+        (want,) = run(net.graph, inputs).outputs()
+        assert (net(inputs) == want).all()
+        assert (litert(data, inputs)[0] == want).all()
+    ended(0, "compile", str(path), "--isa", "avx2", "-o", str(tmp_path / "out"))
+    out, _ = ended(0, "verify", str(tmp_path / "out"))
+    assert "verified" in out
+
+
+@given(
+    multiplier=st.integers(0, (1 << 31) - 1),
+    right=st.integers(0, 31),
+    sums=st.lists(st.integers(-(1 << 31) + 1, (1 << 31) - 2), min_size=1, max_size=9),
+)
+def test_the_checker_evaluates_claims_as_gemmlowp_does(multiplier, right, sums):
+    limits = {"zero": 3, "low": 0, "high": 255}
+    numbers = {"multiplier": np.array([[multiplier]]), "right": np.array([[right]]), "factor": np.zeros((1, 1))}
+    got = evaluate_formula({"by": "multiply_shift", **numbers, **limits, "of_zero": 0}, np.array([sums]), 0)
+    want = [min(max(multiply_by_quantized_multiplier(s, multiplier, -right) + 3, 0), 255) for s in sums]
+    assert got.tolist() == [want]
 
 
 # Certificates.

@@ -10,6 +10,7 @@ from bitsynth.layers.epilogues.base import (
 )
 from bitsynth.layers.epilogues.fixed_point import FixedLine, FixedPoint
 from bitsynth.layers.epilogues.floats import Rescale, Scale
+from bitsynth.layers.epilogues.multiply_shift import MultiplyShift
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.epilogues.thresholds import Thresholds
@@ -20,6 +21,7 @@ __all__ = [
     "Epilogue",
     "FixedLine",
     "FixedPoint",
+    "MultiplyShift",
     "Requantize",
     "Rescale",
     "Residual",

@@ -52,6 +52,16 @@ class ClaimedLines(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="lin
     values: list[list[NDArray[Any]]]
 
 
+class ClaimedMultiplyShift(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="multiply_shift"):
+    """sum * multiplier / 2**31, rounded half up, over 2**right, rounded half away from 0, between two codes."""
+
+    multiplier: NDArray[Any]
+    right: NDArray[Any]
+    zero: int
+    low: int
+    high: int
+
+
 class ClaimedRescale(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="rescale"):
     """scale * sum + bias in floats, rounded to nearest even, between the codes `low` and `high`."""
 
@@ -96,5 +106,5 @@ class ClaimedConversion(ClaimedResult, frozen=True, kw_only=True, eq=False, tag=
     """The integers of an edge in another form: the caller's numbers, or the reverse."""
 
 
-EpilogueClaim = ClaimedThresholds | ClaimedLines | ClaimedRescale | ClaimedGate
+EpilogueClaim = ClaimedThresholds | ClaimedLines | ClaimedMultiplyShift | ClaimedRescale | ClaimedGate
 Claim = EpilogueClaim | ClaimedIdentity | ClaimedCurve | ClaimedTable | ClaimedNumbers | ClaimedConversion

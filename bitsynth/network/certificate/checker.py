@@ -433,6 +433,17 @@ def shift_lines(claim: dict[str, Any], sums: Any) -> Any:
     return sums
 
 
+def divide_twice(claim: dict[str, Any], sums: Any) -> Any:
+    """Return sum * multiplier / 2**31, rounded half up, over 2**right, rounded half away from 0, between two codes."""
+    multiplier, right = claim["multiplier"], claim["right"]
+    require([0 <= multiplier, multiplier < INT32, 0 <= right, right < 32], "a multiplier or shift is out of range")
+    require(sums % 1 == 0, "a sum that is multiplied and shifted is no integer")
+    quotient = (sums.astype(int) * multiplier + 2**30) // 2**31
+    nearest = (2 * abs(quotient) + 2**right) // (2 * 2**right)
+    codes: Any = np.sign(quotient) * nearest + whole(claim["zero"])
+    return codes.clip(whole(claim["low"]), whole(claim["high"]))
+
+
 def round_numbers(claim: dict[str, Any], numbers: Any) -> Any:
     """Return scale * sum + bias rounded to nearest even, between two codes.
 
@@ -455,7 +466,12 @@ def find_cell(claim: dict[str, Any], numbers: Any) -> Any:
     return claim["table"][row, (place >= claim["turns"][row, 0]) * 1]
 
 
-OF_INTEGERS: dict[str, Any] = {"sums": lambda _, sums: sums, "thresholds": count_thresholds, "lines": shift_lines}
+OF_INTEGERS: dict[str, Any] = {
+    "sums": lambda _, sums: sums,
+    "thresholds": count_thresholds,
+    "lines": shift_lines,
+    "multiply_shift": divide_twice,
+}
 ALL_SUMS = ("table", "gate", "curve", "numbers")
 """Formulas that may change direction, of which all sums are evaluated."""
 

@@ -6,6 +6,7 @@ accumulator s, 2-bit codes and quantize(relu(0.31 * s + 1.2)), these are equal:
     thresholds      (s >= -2) + (s >= 1) + (s >= 5)
     rescale         clip(rint(float32(0.31) * s + float32(1.2)), 0, 3)
     fixed point     (s * multiplier + summand) >> 23
+    multiply shift  s * multiplier / 2**31, rounded, then / 2**right, rounded, as TensorFlow Lite has it
 
 How one is found: `chain.py` takes the nodes; `oracle.py` evaluates them with the reference interpreter;
 `step_functions.py` finds the breakpoints; `fitting.py` fits affine functions to them. Each family has a file with its
@@ -18,7 +19,7 @@ is used.
 from bitsynth.network.formulas.affine import find_gated_affine, find_gated_rescale
 from bitsynth.network.formulas.chain import Chain, find_chain, find_joined_chain, find_links, make_chain, split_at_codes
 from bitsynth.network.formulas.epilogues import EpilogueForm, find_cheapest_form
-from bitsynth.network.formulas.fixed_points import find_fixed_point
+from bitsynth.network.formulas.fixed_points import find_fixed_point, find_multiply_shift
 from bitsynth.network.formulas.oracle import Oracle, prove_equal
 from bitsynth.network.formulas.residuals import Paired, find_paired_form
 from bitsynth.network.formulas.step_functions import StepFunction, find_step_function, step_function_of
@@ -36,6 +37,7 @@ __all__ = [
     "find_gated_rescale",
     "find_joined_chain",
     "find_links",
+    "find_multiply_shift",
     "find_paired_form",
     "find_step_function",
     "make_chain",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
+from bitsynth.layers.epilogues import FixedPoint, MultiplyShift, Rescale, Thresholds
 from bitsynth.network.formulas.rescaling import find_rescaling, wanted_codes
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import make_thresholds
@@ -28,7 +28,7 @@ _MAX_SHORT_THRESHOLDS = 15
 class EpilogueForm:
     """An epilogue, and the integers `bias`, one for all or one a channel, to add to accumulators before it."""
 
-    epilogue: Thresholds | Rescale | FixedPoint
+    epilogue: Thresholds | Rescale | FixedPoint | MultiplyShift
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
 
 

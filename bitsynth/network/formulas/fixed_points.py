@@ -1,10 +1,13 @@
-"""Step functions as one or two fixed-point formulas, found in integers and proved at their deciding points.
+"""Step functions as fixed-point formulas, found in integers and proved at their deciding points.
 
-A formula is (element * multiplier + summand) >> shift. Integerized networks compute codes of accumulators by
-multipliers and shifts. Before an addition they compute codes of these codes once more: then two formulas follow each
+A line is (element * multiplier + summand) >> shift. Integerized networks compute codes of accumulators by
+multipliers and shifts. Before an addition they compute codes of these codes once more: then two lines follow each
 other. A formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
 
 Example: code 1 from accumulator 3 on and code 2 from 8 on, as floor((s * 13 + 25) / 64) has for s from 0 to 12.
+
+TensorFlow Lite rounds a product of 64 bits twice, which no line does in general: the operator `multiply_shift` is an
+epilogue with the same numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.types import INT32, Tensor
-from bitsynth.layers.epilogues import FixedLine, FixedPoint
+from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.layers.epilogues import FixedLine, FixedPoint, MultiplyShift
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, split_at_codes
 from bitsynth.network.formulas.fitting import AffineFit
+from bitsynth.network.formulas.rescaling import wanted_codes
 from bitsynth.network.formulas.search import NEAREST, ByChannel, find_by_channel
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.spec.matmul import MatmulOperand
-from bitsynth.spec.rescaling import FIXED_SHIFT
+from bitsynth.spec.rescaling import FIXED_SHIFT, MULTIPLIER_SHIFT
 
 _MAX_PRODUCT = 1 << 52
 """Products and summands are exact in float64 below it: the checker of certificates computes them there."""
@@ -104,3 +108,25 @@ def _fit_summands(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> _Fixe
     """Return multipliers (channels,) with the bounds of their summands."""
     low = (wanted << FIXED_SHIFT) - elements * multiplier
     return _FixedFit(multiplier, low.max(0), (low + (1 << FIXED_SHIFT) - 1).min(0))
+
+
+def find_multiply_shift(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> MultiplyShift | None:
+    """Return the epilogue of a chain that begins with the operator `multiply_shift`; None if its codes are others.
+
+    The operator's own numbers are tried, with the limits of the chain's codes, and compared at the deciding points.
+    """
+    node = step_function.chain.nodes[0]
+    inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
+    if node.op != "multiply_shift" or not inside or (np.asarray(node.attributes["shift"]) != MULTIPLIER_SHIFT).any():
+        return None
+    multiplier, right, zero = (np.asarray(node.attributes[key]).reshape(-1) for key in ("multiplier", "right", "zero"))
+    wanted = wanted_codes(step_function, operand, kind)
+    low, high = wanted.limits
+    try:
+        epilogue = MultiplyShift(
+            multiplier, right, operand.bits, (int(zero[0]) - operand.offset) // operand.scale, low=low, high=high
+        )
+        codes = epilogue.reference(wanted.sums)
+    except SpecError:
+        return None
+    return epilogue if zero.size == 1 and (codes == wanted.codes).all() else None

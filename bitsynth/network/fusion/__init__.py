@@ -38,7 +38,7 @@ from bitsynth.network.fusion.layers import (
     match_product_with_residual,
 )
 from bitsynth.network.fusion.lookup import match_forks, match_lookup
-from bitsynth.network.fusion.pair_tables import match_pair_chains, match_pair_node
+from bitsynth.network.fusion.pair_tables import match_pair_chains, match_pair_nearest, match_pair_node
 from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.real_levels import match_reals
 
@@ -57,6 +57,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("a move of codes", match_move, exclude),
     Pattern("a table of a function with forks", match_forks, exclude, is_not_product),
     Pattern("a table of pairs of codes, with the nodes before", match_pair_chains, applies=is_not_product),
+    Pattern(
+        "a table of pairs of codes, with the nodes after the nearest codes", match_pair_nearest, applies=is_not_product
+    ),
     Pattern("a table of pairs of codes", match_pair_node, applies=is_not_product),
     Pattern("a table of codes", match_lookup, applies=is_not_product),
 )

@@ -19,6 +19,7 @@ from bitsynth.network.formulas import (
     find_fixed_point,
     find_gated_rescale,
     find_joined_chain,
+    find_multiply_shift,
     find_paired_form,
     split_at_codes,
     step_function_of,
@@ -36,7 +37,7 @@ def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Match a product and the monotone chain to codes after it.
 
     Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))
-    Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point)
+    Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point | multiply shift)
     """
     product_and_form = find_product_and_form(def_use, node)
     return (
@@ -97,10 +98,11 @@ def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
     step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
     if operand is None or step_function is None:
         return None
-    form = find_cheapest_form(step_function, operand, def_use.graph.edges[chain.end].integers)
+    kind = def_use.graph.edges[chain.end].integers
+    form = find_cheapest_form(step_function, operand, kind)
     if form is not None and not is_long(form):
         return form
-    fixed = find_fixed_point(def_use, chain, operand)
+    fixed = find_multiply_shift(step_function, operand, kind) or find_fixed_point(def_use, chain, operand)
     return EpilogueForm(fixed) if fixed else form
 
 

@@ -46,7 +46,21 @@ def match_pair_chains(def_use: DefUse, node: Node) -> FusionGroup | None:
     Given:   %sum = add(mul(%a, s), mul(%b, t)); %codes = quantize(relu(%sum))    %a, %b of codes
     Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
     """
-    joins = (join for join in _find_joins(def_use, node) if node in join.nodes)
+    return _match_join(def_use, node, nearest=False)
+
+
+def match_pair_nearest(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match as `match_pair_chains`, but chains begin at the nearest codes: nodes before them may be in other groups.
+
+    Given:   %a = view(%layer); %sum = add(mul(%a, s), mul(%b, t)); %codes = quantize(%sum)    the layer has the view
+    Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
+    """
+    return _match_join(def_use, node, nearest=True)
+
+
+def _match_join(def_use: DefUse, node: Node, *, nearest: bool) -> FusionGroup | None:
+    """Return the group of the longest join that begins with a node; None if there is none."""
+    joins = (join for join in _find_joins(def_use, node, nearest=nearest) if node in join.nodes)
     return next((group for join in joins if (group := _make_group(def_use, join))), None)
 
 
@@ -69,8 +83,11 @@ def match_pair_node(def_use: DefUse, node: Node) -> FusionGroup | None:
     return first_group
 
 
-def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
-    """Yield the joins to which the chain that begins with a node leads, the longest first."""
+def _find_joins(def_use: DefUse, node: Node, *, nearest: bool) -> Iterator[Join]:
+    """Yield the joins to which the chain that begins with a node leads, the longest first.
+
+    Chains from both edges begin at the `nearest` codes, else at the farthest ones.
+    """
     source, at = def_use.only_source(node), node
     if source is not None:
         links = find_links(def_use, source, 1, node, monotone=False)
@@ -80,11 +97,14 @@ def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
         at = reader
     given = def_use.sources(at)
     if len(given) == 2:
-        yield from _find_ended(def_use, at, {e: _nodes_before(def_use, e, node) for e in given})
+        yield from _find_ended(def_use, at, {e: _nodes_before(def_use, e, node, nearest=nearest) for e in given})
 
 
-def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
-    """Return the nodes from the farthest edge of codes to an edge, the last one first; none comes before `first`."""
+def _nodes_before(def_use: DefUse, edge: str, first: Node, *, nearest: bool) -> tuple[Node, ...]:
+    """Return the nodes from the farthest, or `nearest`, edge of codes to an edge, the last one first.
+
+    None comes before `first`.
+    """
     order = def_use.order
     nodes: list[Node] = []
     before: tuple[Node, ...] = ()
@@ -97,6 +117,8 @@ def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
         at = source
         if operand_of(def_use.graph.edges[at]):
             before = tuple(nodes)
+            if nearest:
+                break
     return before
 
 

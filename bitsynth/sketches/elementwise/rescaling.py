@@ -15,7 +15,7 @@ a number so great is added that the sum is rounded to units.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel, SpecError
@@ -26,10 +26,12 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec, SpecKind
-from bitsynth.spec.rescaling import FIXED_SHIFT
+from bitsynth.spec.rescaling import FIXED_SHIFT, MULTIPLIER_SHIFT
 
 ADD_SATURATED = "sclamp(sext(a[i], 32) + sext(b[i], 32), bits)"
 MULTIPLY, MULTIPLY_ADD = "a[i] * b[i]", "a[i] + b[i] * c[i]"
+SIGNS_OF_LANES = "asr(a[i], bits - 1)"
+"""-1 for negative numbers, 0 for others."""
 SHIFTED_RIGHT = "asr(a[i], b[i])"
 SHIFTED_LEFT = "ite(slt(trunc(b[i], 8), 0), asr(a[i], ~trunc(b[i], 8) + 1), lsl(a[i], trunc(b[i], 8)))"
 """As on Arm: a negative number shifts to the right."""
@@ -83,15 +85,19 @@ class ScalingPlan:
                 return self.coded(self.rounded(self.builder.input("v")))
             case SpecKind.FIXED:
                 return self.fixed_point()
-            case SpecKind.REQUANTIZE:
-                return self.coded(self.wide_product() if self.is_wide else self.product())
+            case SpecKind.REQUANTIZE | SpecKind.MULTIPLY_SHIFT:
+                return self.coded(self.shifted_product())
             case kind:
                 raise SpecError(f"{self.builder.spec.name}: {kind} is not rescaled")
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether products have 64 bits."""
-        return any(x.name == "k" and x.lane.bits == 64 for x in self.builder.spec.inputs)
+    def shifted_product(self) -> UnitValue:
+        """Return the value times m, shifted, with what the kind adds before; NoKernel for sums of 64 bits."""
+        is_wide = any(x.name in "ku" and x.lane.bits == 64 for x in self.builder.spec.inputs)
+        if self.builder.spec.kind == SpecKind.REQUANTIZE:
+            return self.wide_product() if is_wide else self.product()
+        if is_wide:
+            raise NoKernel("no program adds quotients in 64 bits")
+        return self.rounded_twice()
 
     def has(self, name: str) -> bool:
         """Return whether the spec has this input."""
@@ -236,17 +242,38 @@ class ScalingPlan:
 
     def wide_product(self) -> UnitValue:
         """Return the value times m, plus k, in 64 bits, rounded and shifted, of which the low 32 bits remain."""
+        products, highs = self._wide_products()
+        parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate(products)]
+        return self.shifted(self._high_halves(parts, highs))
+
+    def _wide_products(self) -> tuple[tuple[UnitValue, UnitValue], str]:
+        """Return the value times m in 64 bits, in two parts, and the role that gathers their high halves."""
         value, m = self.value(), self.builder.input("m")
         wide = VecType("s", 64, value.type.lanes // 2)
         try:
             first = self.builder.map(EVEN_PRODUCTS, value, m, out=wide)
             odd = (self.builder.map(roles.SHIFT_RIGHT.format(32), x.as_type(wide)) for x in (value, m))
-            second, highs = self.builder.map(EVEN_PRODUCTS, *(x.as_type(value.type) for x in odd), out=wide), ODD_BY_TWO
+            second = self.builder.map(EVEN_PRODUCTS, *(x.as_type(value.type) for x in odd), out=wide)
+            return (first, second), ODD_BY_TWO
         except NoKernel:
             first, second = (self.builder.map(t, value, m, out=wide) for t in (LOW_PRODUCTS, HIGH_PRODUCTS))
-            highs = ODD
-        parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate((first, second))]
-        return self.shifted(self.builder.map(highs, *(x.as_type(value.type) for x in parts)))
+            return (first, second), ODD
+
+    def _high_halves(self, parts: Sequence[UnitValue], highs: str) -> UnitValue:
+        """Return the high halves of both parts of a value in 64 bits, in 32 bits."""
+        halves = VecType("s", parts[0].type.bits // 2, parts[0].type.lanes * 2)
+        return self.builder.map(highs, *(x.as_type(halves) for x in parts))
+
+    def rounded_twice(self) -> UnitValue:
+        """Return the value times m over 2**31, rounded, with its addends, shifted by n."""
+        builder, add = self.builder, roles.ADD
+        products, highs = self._wide_products()
+        half = builder.constant(products[0].type, 1 << (MULTIPLIER_SHIFT - 1))
+        raised = [builder.map(add, x, half) for x in products]
+        # Doubled, the quotient by 2**31 is the high half.
+        quotient = self._high_halves([builder.map(add, x, x) for x in raised], highs)
+        less = builder.bitwise(roles.AND, builder.map(SIGNS_OF_LANES, quotient), builder.input("d"))
+        return self.shifted(builder.map(add, builder.map(add, quotient, builder.input("u")), less))
 
     def _with_ends(self, product: UnitValue, part: slice) -> UnitValue:
         """Add k, and the addends that round, to half of the products; `part` is their share of those inputs."""
