@@ -127,6 +127,7 @@ def test_terms_of_what_compilers_exchange_are_equal():
     x, y = d.atom("x", 16), d.atom("y", 16)
     assert d.add(x, x, 16) is d.shl(x, 1, 16)
     assert d.add(x, d.sub(y, x, 16), 16) is y
+    assert d.add(d.shl(d.add(x, y, 16), 1, 16), y, 16) is d.add(d.add(x, x, 16), d.mul(3, y, 16), 16)
     assert d.and_(x, 0xFF00, 16) is d.shl(d.lshr(x, 8, 16), 8, 16)
     assert d.and_(x, y, 16) is d.and_(y, x, 16)
     assert d.xor(x, x, 16) == 0

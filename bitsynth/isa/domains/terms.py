@@ -168,9 +168,12 @@ class TermDomain:
         if x.op == "sum":
             const, *terms = x.args
             return [(const, 1), *terms]  # type: ignore[list-item]
-        first = self._pieces(x, w)[0]
+        first, *rest = self._pieces(x, w)
         n = first[2]
         if isinstance(first[0], int) and not first[0] and n < w:
+            y, start, _ = rest[0]
+            if len(rest) == 1 and isinstance(y, BitTerm) and (y.op, y.width, start) == ("sum", w, 0):
+                return [(key, times << n) for key, times in self._addends(y, w)]
             return [(self.zext(self.cut(x, w, n, w), w - n, w), 1 << n)]
         return [(x, 1)]
 
