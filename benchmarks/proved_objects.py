@@ -1,10 +1,11 @@
 """How many shipped kernels are proved down to their machine code, and why are the others refused?
 
-    python benchmarks/proved_objects.py [--isa avx2,avx512] [--flags=-O2,-O3] [--every]
+    python benchmarks/proved_objects.py [--isa avx2,neon] [--compilers gcc,zig] [--flags=-O2,-O3] [--every] [--listed]
 
-Each kernel is compiled by gcc and by clang with each of the flags; `--every` takes variants too. For each compiler and
-flag it prints the number of kernels that are proved, how many of them for all sizes, the longest time of one, why the
-loop rule does not apply to the others, and refusals with their reasons.
+Each kernel is compiled by each of the compilers with each of the flags; `--every` takes variants too, and `--listed`
+leaves out the loop rule, so that objects are proved for the listed sizes. For each compiler and flag it prints the
+number of kernels that are proved, how many of them for all sizes, the longest time of one, why the loop rule does not
+apply to the others, and refusals with their reasons.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from wrong_objects import FAMILIES, kernel_named
+from wrong_objects import kernel_named
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, ToolError
@@ -37,19 +38,21 @@ def reason(error: BitsynthError) -> str:
 def main() -> None:
     """Print how many kernels are proved, by set, compiler and flag."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--isa", default="avx2,avx512,avxvnni")
+    parser.add_argument("--isa", default="avx2,avx512,avxvnni,neon,neon_dotprod")
+    parser.add_argument("--compilers", default="gcc,clang")
     parser.add_argument("--flags", default="-O2,-O3")
     parser.add_argument("--every", action="store_true")
+    parser.add_argument("--listed", action="store_true")
     given = parser.parse_args()
     for isa in given.isa.split(","):
         shipped = kernels(isa, every=given.every)
-        for family in FAMILIES:
+        for family in given.compilers.split(","):
             for flag in given.flags.split(","):
                 proved, everywhere, longest, reasons = 0, 0, 0.0, Counter[str]()
                 for name, variant in shipped:
                     kernel = kernel_named(name, variant)
                     try:
-                        proof = prove_object(kernel.library(family, flag), kernel)
+                        proof = prove_object(kernel.library(family, flag), kernel, all_sizes=not given.listed)
                     except ToolError as error:
                         reasons[str(error)] += 1
                         continue
@@ -58,7 +61,7 @@ def main() -> None:
                         continue
                     proved, longest = proved + 1, max(longest, proof.seconds)
                     everywhere += proof.loops is not None
-                    if proof.loops is None:
+                    if proof.loops is None and not given.listed:
                         print(f"    {name}: for the listed sizes: {proof.not_all}", flush=True)
                 counts = f"{proved} of {len(shipped)} proved, {everywhere} of them for all sizes"
                 print(f"{isa} by {family} {flag}: {counts}, at most {longest:.1f} s", flush=True)

@@ -6,9 +6,9 @@ Each kernel is compiled by gcc and by clang. In each library one bit of the micr
 a register, an immediate, an offset, the distance of a jump, or a number of a general instruction, which has sizes,
 flush periods and the way from tile to tile. A process calls the changed function on sizes about the
 kernel's periods and on bytes that are random, all 0, all ones, and the least and the greatest, and compares what it
-stores with the unchanged function's. It prints how many of each kind compute something else, how many of these are
-refused, and how many are proved. Exit code 1 if one that computes something else is proved, or an unchanged object is
-refused.
+stores with the unchanged function's. Code of another architecture runs under unicorn. It prints how many of each kind
+compute something else, how many of these are refused, and how many are proved. Exit code 1 if one that computes
+something else is proved, or an unchanged object is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import resource
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from typing import Any
 import numpy as np
 
 from bitsynth.errors import BitsynthError
-from bitsynth.isa.load import load
+from bitsynth.host import features
+from bitsynth.isa import architecture
+from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
@@ -44,18 +46,26 @@ KERNELS = (
     "bs_mm_a2u_w8s_s32_avx2_6x32x2",
     "bs_mm_a4u_w4b_s32_avx2_8x16x4",
     "bs_mm_a1u_w1b_s32_avx2_3x64x4",
+    "bs_mm_a2u_w8s_s32_neon_4x48x1",
+    "bs_mm_a1u_w4b_s32_neon_3x48x4",
+    "bs_mm_a8u_w8s_s32_neon_dotprod_6x16x16",
 )
 FAMILIES = ("gcc", "clang")
 KINDS = ("opcode", "register", "immediate", "offset", "target", "number")
 FILLS = ("random", "zeros", "ones", "least and greatest")
-MOST_STEPS = 600
-"""Sizes with more steps are not called natively."""
+MOST_STEPS, MOST_EMULATED = 600, 100
+"""Sizes with more steps are not called, natively and under an emulator."""
 SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd")
-"""Instructions that would leave the process."""
+"""Instructions of x86 that would leave the process."""
 LINE = 64
 """Bytes of a line of the cache; no instruction wants more alignment."""
-SECONDS = 3
-"""A call that takes longer is wrong, as it does not end."""
+SECONDS, EMULATED_SECONDS = 3, 30
+"""Calls that take longer are wrong, as they do not end; natively and under an emulator."""
+MEMORY = 0x40_0000_0000
+"""Where an emulator has the buffers of a call."""
+PAGE = 1 << 12
+GENERAL_BITS = {"register": (*range(10), *range(16, 21)), "opcode": range(21, 32)}
+"""Bits of a word of AArch64."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,20 @@ class Wrong:
 def kernel_named(name: str, variant: str | None = None) -> MatmulKernel:
     """Return a shipped kernel, or a variant of it."""
     return MatmulKernel(MATMUL.load_named(name, variant), KernelName.parse(name).spec)
+
+
+def word_fields(ins: Any, kind: str) -> list[tuple[int, int]]:
+    """Return the bits of an instruction of AArch64 that belong to a kind of field, as (byte, bit)."""
+    name, vector = ins.mnemonic, ins.op_str[:1] in {"v", "{", "q", "d"}
+    memory, jump = "[" in ins.op_str, name.startswith(("b.", "cb", "tb")) or name in {"b", "bl"}
+    bits: Sequence[int] = ()
+    if jump:
+        bits = range(26) if kind == "target" and name in {"b", "bl"} else range(5, 24) if kind == "target" else ()
+    elif kind in GENERAL_BITS:
+        bits = GENERAL_BITS[kind]
+    elif kind == ("offset" if memory else "immediate" if vector else "number") and "#" in ins.op_str:
+        bits = range(10, 22)
+    return [(bit // 8, bit % 8) for bit in bits]
 
 
 def fields(ins: Any, kind: str) -> list[tuple[int, int]]:
@@ -105,7 +129,9 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
     decoder = capstone.Cs(*(getattr(capstone, part) for part in table.decoder))
     decoder.detail = True
     code = list(decoder.disasm(data[start : start + size], at))
-    places = {kind: [(ins, *bit) for ins in code for bit in fields(ins, kind)] for kind in KINDS}
+    is_x86 = load(isa).table.arch == "x86_64"
+    of = fields if is_x86 else word_fields
+    places = {kind: [(ins, *bit) for ins in code for bit in of(ins, kind)] for kind in KINDS}
     kinds = [kind for kind in KINDS if places[kind]]
     for k in range(count):
         kind = kinds[k % len(kinds)]
@@ -113,7 +139,7 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
         offset = start + ins.address - at + byte
         changed = bytearray(data)
         changed[offset] ^= 1 << bit
-        if not any(call in changed[offset - 2 : offset + 3] for call in SYSTEM_CALLS):
+        if not (is_x86 and any(call in changed[offset - 2 : offset + 3] for call in SYSTEM_CALLS)):
             yield Wrong(kind, f"{ins.address:#x}: {ins.mnemonic} {ins.op_str}", bytes(changed))
 
 
@@ -143,38 +169,84 @@ def placed(data: np.ndarray, alignment: int) -> np.ndarray:
     return room[first : first + len(data)]
 
 
-def results(path: Path, name: str, kernel: Kernel) -> Iterator[bytes]:
-    """Yield what the function stores, of each size and each kind of bytes; past the tiles too."""
+def native(path: Path, name: str) -> Callable[..., None]:
+    """Return the function of a library, which takes numbers and arrays."""
     function = getattr(ctypes.CDLL(str(path)), name)
     function.restype = None
     function.argtypes = [ctypes.c_size_t] * 3 + [ctypes.c_void_p] * 5 + [ctypes.c_size_t]
+
+    def call(sizes: list[int], rows: list[np.ndarray], arrays: list[np.ndarray], width: int) -> None:
+        pointers = np.array([row.ctypes.data for row in rows] or [0], np.uintp)
+        function(*sizes, pointers.ctypes.data, *(array.ctypes.data for array in arrays), width)
+
+    return call
+
+
+def emulated(path: Path, name: str, isa: Isa) -> Callable[..., None]:
+    """Return the function of a library for another processor, which takes numbers and arrays."""
+    from bitsynth.run.elf import read_image
+    from bitsynth.run.unicorn import UnicornMachine
+
+    table = architecture.named(isa.table.arch)
+    assert table.emulator is not None
+    image = read_image(path, table.bits, table.emulator)
+    cpu = architecture.emulated_cpu(table.emulator.unicorn.cpu, isa.requirements().cc_flags)
+    machine = UnicornMachine(image, table.emulator.unicorn, cpu, False)
+    for segment in image.segments:
+        machine.map(segment.address, segment.data, segment.access)
+
+    def call(sizes: list[int], rows: list[np.ndarray], arrays: list[np.ndarray], width: int) -> None:
+        places, room = [], bytearray()
+        for array in (*rows, *arrays):  # Each as far from a line as it is here.
+            room += bytes(LINE + (array.ctypes.data - len(room)) % LINE)
+            places.append(MEMORY + len(room))
+            room += array.tobytes()
+        pointers = np.array(places[: len(rows)] or [0], np.uint64).tobytes()
+        room += bytes(-len(room) % LINE)
+        at = MEMORY + len(room)
+        room += pointers
+        room += bytes(-len(room) % PAGE)
+        machine.map(MEMORY, room, "rw")
+        given = [*sizes, at, *places[len(rows) :], width]
+        _, (after,) = machine.call(image.address(name), given, [(MEMORY, len(room))])
+        machine.unmap(MEMORY, len(room))
+        for place, array in zip(places, (*rows, *arrays), strict=True):
+            first = place - MEMORY
+            array[...] = np.frombuffer(after[first : first + len(array)], np.uint8)
+
+    return call
+
+
+def results(path: Path, name: str, kernel: Kernel) -> Iterator[bytes]:
+    """Yield what the function stores, of each size and each kind of bytes; past the tiles too."""
+    isa = load(kernel.isa)
+    here = isa.table.arch == features.arch()
+    call = native(path, name) if here else emulated(path, name, isa)
     rng = np.random.default_rng(1)
     for sizes in sizes_of(kernel):
-        if sizes.all_steps > MOST_STEPS:
+        if sizes.all_steps > (MOST_STEPS if here else MOST_EMULATED):
             continue
         for fill in FILLS:
             size = sizes.steps * kernel.row_bytes + 8
             rows = [placed(buffers(rng, fill, size), 8) for _ in range(kernel.rows * sizes.segments)]
-            pointers = np.array([row.ctypes.data for row in rows] or [0], np.uintp)
             w = placed(buffers(rng, fill, sizes.tiles * sizes.all_steps * kernel.columns * kernel.column_bytes + 8), 8)
             g = placed(buffers(rng, "random", 4 * sizes.tiles * kernel.columns + 8), 4)
             h = placed(buffers(rng, "random", 4 * kernel.rows + 8), 4)
             width = kernel.columns * sizes.tiles + 4
             c = placed(np.full(4 * width * kernel.rows + 4096, 0xA5, np.uint8), 4)
-            given = [pointers.ctypes.data, w.ctypes.data, g.ctypes.data, h.ctypes.data, c.ctypes.data]
-            function(sizes.tiles, sizes.segments, sizes.steps, *given, width)
+            call([sizes.tiles, sizes.segments, sizes.steps], rows, [w, g, h, c], width)
             yield c.tobytes() + w.tobytes() + g.tobytes() + h.tobytes() + b"".join(row.tobytes() for row in rows)
 
 
-def computes_the_same(path: Path, unchanged: Path, name: str, kernel: Kernel) -> bool:
-    """Return whether two libraries store the same for all inputs that are tried, in a process of its own."""
+def computes_the_same(path: Path, right: list[bytes], name: str, kernel: Kernel) -> bool:
+    """Return whether a library stores what is right for all inputs that are tried, in a process of its own."""
+    seconds = SECONDS if load(kernel.isa).table.arch == features.arch() else EMULATED_SECONDS
     child = os.fork()
     if not child:
         faulthandler.disable()
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         try:
-            pairs = zip(results(path, name, kernel), results(unchanged, name, kernel), strict=True)
-            os._exit(any(a != b for a, b in pairs))
+            os._exit(any(a != b for a, b in zip(results(path, name, kernel), right, strict=True)))
         finally:
             os._exit(1)
     return os.waitpid(child, 0)[1] == 0
@@ -188,10 +260,11 @@ def judged(name: str, family: str, count: int, seed: int, folder: Path) -> Count
     if not is_proved(unchanged, kernel):
         out["none", "WRONG: refused, and right"] += 1
     rng = random.Random(f"{seed} {name} {family}")
+    right = list(results(unchanged, name, kernel.entry.kernel))
     for k, wrong in enumerate(wrong_objects(unchanged, name, kernel.spec.isa, count, rng)):
         path = folder / f"{name}_{family}_{k}.so"
         path.write_bytes(wrong.data)
-        same, proved = computes_the_same(path, unchanged, name, kernel.entry.kernel), is_proved(path, kernel)
+        same, proved = computes_the_same(path, right, name, kernel.entry.kernel), is_proved(path, kernel)
         verdict = "computes the same, " if same else "computes something else, "
         out[wrong.kind, verdict + ("proved" if proved else "refused")] += 1
         if proved and not same:

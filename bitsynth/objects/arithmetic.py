@@ -38,8 +38,11 @@ def as_signed(x: int, bits: int) -> int:
     return x - (1 << bits) if x >> bits - 1 & 1 else x
 
 
-def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags) -> int:
-    """Return the result of an instruction on operands of `bits` bits, and set the flags that it sets."""
+def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *, no_borrow: bool = False) -> int:
+    """Return the result of an instruction on operands of `bits` bits, and set the flags that it sets.
+
+    The flag carry of a difference says that it borrows or, with `no_borrow`, that it does not.
+    """
     every = (1 << bits) - 1
     more = _carry(flags) if what.carry else 0
     carry: int | None = 0
@@ -51,7 +54,7 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags) ->
             carry, overflow = int(result > every), _lost(signed, bits)
         case "subtract":
             result, signed = a - b - more, as_signed(a, bits) - as_signed(b, bits) - more
-            carry, overflow = int(result < 0), _lost(signed, bits)
+            carry, overflow = int(result < 0) ^ no_borrow, _lost(signed, bits)
         case "multiply":
             result = as_signed(a, bits) * as_signed(b, bits)
             carry = overflow = _lost(result, bits)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +19,10 @@ from bitsynth.isa.load import Isa
 
 FLAGS = ("zero", "carry", "sign", "overflow")
 """The flags that conditions are expressions of."""
+_PAGE_BITS = 12
+"""Bits of the place in a page, by which code has addresses in parts."""
+OPERANDS = ("a", "b", "c")
+"""The operands, the first ones first, that expressions are of."""
 Condition = tuple[tuple[str, ...], Callable[..., int]]
 """The flags that a condition reads, and whether it holds, as a function of all flags."""
 
@@ -25,16 +30,68 @@ Condition = tuple[tuple[str, ...], Callable[..., int]]
 class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An instruction on general registers: what it `does` with its operands.
 
-    `first` and `second` are operands that it has by itself. With `carry` it adds or subtracts the carry too; without
-    `result` only flags are written; flags that it `keeps` stay as they were.
+    `first` and `second` are operands that it has by itself. With `carry` it adds or subtracts the carry too, with
+    `complement` the second operand is inverted, and `then` the result is added to one more operand, or subtracted from
+    it. Without `result` only flags are written, without `flags` none; those that it `keeps` stay as they were.
     """
 
     does: Literal["add", "subtract", "multiply", "and", "or", "xor", "shift left", "shift right", "shift right signed"]
     first: int | None = None
     second: int | None = None
     carry: bool = False
+    complement: bool = False
+    then: Literal["", "add", "subtract"] = ""
     result: bool = True
+    flags: bool = True
     keeps: list[str] = []
+
+
+class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A relocation of type `type` that fills `parts` (bit, bits) of a word with bits `first` and up of a number.
+
+    The number is the `distance` from the word, that of their `pages`, or the place in a page, `low`.
+    """
+
+    type: int
+    of: Literal["distance", "pages", "low"]
+    first: int
+    parts: list[tuple[int, int]]
+
+    def filled(self, word: int, address: int, at: int) -> int | None:
+        """Return the word at `at` with its number for `address`; None if the field cannot have it."""
+        page = -(1 << _PAGE_BITS)
+        values = {"distance": address - at, "pages": (address & page) - (at & page), "low": address & ~page}
+        value, width = values[self.of], sum(bits for _, bits in self.parts)
+        number, signed = value >> self.first, self.of != "low"
+        if number << self.first != value or not -(1 << width - 1) * signed <= number < 1 << width - signed:
+            return None
+        for bit, bits in self.parts:
+            every = (1 << bits) - 1
+            word, number = word & ~(every << bit) | (number & every) << bit, number >> bits
+        return word
+
+
+class PrefixEncodings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Encodings with prefixes, of which capstone's operands do not say all.
+
+    Attributes:
+        vector: First bytes of vector instructions; processors refuse some prefixes before these.
+        aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
+        widest: First bytes of encodings that sets with the widest vectors alone have, and for operands as wide; there
+            an offset of one byte counts operands, not bytes.
+        any_width: Mnemonics that such sets have in these encodings though no operand is as wide.
+        undefined: First byte, place, mask and value of bits in encodings that capstone decodes and the machine refuses.
+        spread_bit: First byte, place and mask of the bit that means `spread`, and nothing else that is understood.
+        spread: How capstone writes that one lane in memory is read into every lane.
+    """
+
+    vector: list[int]
+    aligned: list[str]
+    widest: list[int]
+    any_width: list[str]
+    undefined: list[tuple[int, int, int, int]]
+    spread_bit: tuple[int, int, int]
+    spread: str
 
 
 class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,32 +100,38 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         elf: The machine in an ELF header.
         decoder: The names of capstone's constants of the architecture and its mode.
+        instructions: Whether an instruction has one byte or more, with prefixes, or is a word of four bytes.
+        constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
+        fields: Relocations of fields of instructions.
         arguments: The registers of the first arguments of a call; the others are on the stack.
         saved: Registers that a function must leave as they were, besides the stack pointer.
+        saved_vectors: Vector registers of which a function must leave the lowest `saved_bytes` as they were.
         counter: The register that holds the address of the next instruction.
+        link: The register that holds the address to return to; "" if it is on the stack.
+        carry_is_no_borrow: Whether the flag carry of a difference means that nothing was borrowed.
         padding: Beginnings of mnemonics with which compilers fill gaps.
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
-        vector_encodings: First bytes of vector instructions; processors refuse some prefixes before these.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
-        aligned: Mnemonics that refuse addresses in memory which are no multiple of their operand's size.
-        widest: First bytes of encodings that sets with the widest vectors alone have, and for operands as wide; there
-            an offset of one byte counts operands, not bytes.
-        any_width: Mnemonics that such sets have in these encodings though no operand is as wide.
         red_zone: Bytes below the stack pointer that the handler of a signal leaves as they are.
-        undefined: First byte, place, mask and value of bits in encodings that capstone decodes and the machine refuses.
-        spread_bit: First byte, place and mask of the bit that means `spread`, and nothing else that is understood.
-        spread: How capstone writes that one lane in memory is read into every lane.
         conditions: Whether a condition holds, by the end of a mnemonic: an expression of flags, which are 0 or 1.
         conditional: What a mnemonic does that begins so and ends with a condition.
         moves: What other instructions do that compute nothing.
         arithmetic: What instructions do that compute.
+        choices: What is written where a condition holds, and where it does not: expressions of operands.
+        expressions: What other instructions compute of numbers that are known: expressions of their operands.
+        zero: The names of the register that is always zero.
+        page: The bytes of a page, of which instructions compute addresses.
+        stack_alignment: What an address in the stack pointer must be a multiple of.
+        undefined: Masks and values of encodings that capstone decodes and the machine refuses.
+        encodings: Encodings with prefixes, of which capstone's operands do not say all.
     """
 
     elf: str
     decoder: tuple[str, str]
+    instructions: Literal["prefixed", "words"]
     absolute: dict[str, int]
     relative: dict[str, int]
     arguments: list[str]
@@ -77,26 +140,39 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counter: str
     padding: list[str]
     general: dict[str, list[str]]
-    vector_encodings: list[int]
     vectors: dict[str, int]
     vector_registers: int
     order: dict[str, list[int]]
-    aligned: list[str]
-    widest: list[int]
-    any_width: list[str]
     red_zone: int
-    undefined: list[tuple[int, int, int, int]]
-    spread_bit: tuple[int, int, int]
-    spread: str
     conditions: dict[str, str]
     conditional: dict[str, Literal["jump", "move", "number"]]
     moves: dict[str, str]
     arithmetic: dict[str, GeneralOperation]
+    fields: dict[str, InstructionField] = {}
+    choices: dict[str, tuple[str, str]] = {}
+    expressions: dict[str, str] = {}
+    zero: list[str] = []
+    stack_alignment: int = 1
+    page: int = 1
+    undefined: list[tuple[int, int]] = []
+    saved_vectors: list[int] = []
+    saved_bytes: int = 0
+    link: str = ""
+    carry_is_no_borrow: bool = False
+    constants: str = ""
+    encodings: PrefixEncodings | None = None
 
     def condition(self, name: str) -> Condition:
         """Return the condition that is written `name` at the end of a mnemonic."""
         tree = lane.parse(name, self.conditions[name], FLAGS)
         return tuple(f for f in FLAGS if f in self.conditions[name]), lane.compile_lane(tree, list(FLAGS))
+
+    def expression(self, text: str) -> tuple[tuple[str, ...], Callable[..., Any]]:
+        """Return the operands that an expression reads, and it as a function of them and of 0."""
+        tree = lane.parse("an expression", text, OPERANDS)
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = [name for name in OPERANDS if name in used]
+        return tuple(names), lane.compile_lane(tree, names)
 
     def conditional_parts(self, mnemonic: str) -> tuple[str, str] | None:
         """Return what a conditional instruction does, and the name of its condition; None if it is none."""
@@ -116,6 +192,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lane: str
     forms: dict[str, list[str | int]]
     imm: dict[str, tuple[int | str, int | str]] = {}
+    tied: list[str] = []
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,7 +246,7 @@ def _forms(where: str, name: str, entry: _Entry) -> list[Instr]:
             isa="", name=f"{name}.{row[next(iter(row))]}", doc=entry.doc,
             operands=tuple(Operand(k, types[v]) for k, v in entry.in_.items()),
             imm=imm, try_imm=(), out=types[entry.out], lane=entry.lane, text="",
-            mnemonics=tuple(mnemonic.split(" | ")), cost={}, tied=(), high=None, store=False,
+            mnemonics=tuple(mnemonic.split(" | ")), cost={}, tied=tuple(entry.tied), high=None, store=False,
             names={**numbers, **sizes}, setting="",
         )  # fmt: skip
         out.append(instr)

@@ -22,6 +22,8 @@ _FIRST, _PAGE = 0x10000, 0x1000
 """The lowest address of a section of an object, and the bytes that a process loads or protects as one."""
 _RELOCATED = 8
 """The most bytes that a relocation of a library changes."""
+_FIELD = 4
+"""Bytes of the instruction that has a field which a relocation fills."""
 _LONGEST = 15
 """The most bytes of an instruction."""
 _EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
@@ -262,16 +264,19 @@ class _Reader:
         if section["sh_type"] not in {"SHT_REL", "SHT_RELA"} or target not in self._data or self._writable(target):
             return
         symbols = self._file.get_section(section["sh_link"])
+        fields = {field.type: field for field in self._table.fields.values()}
         section_is_code = bool(self._sections[target]["sh_flags"] & _EXECUTABLE)
         for relocation in section.iter_relocations():
-            kind, offset = describe_reloc_type(relocation["r_info_type"], self._file), relocation["r_offset"]
-            size = self._table.absolute.get(kind) or self._table.relative.get(kind)
+            number, offset = relocation["r_info_type"], relocation["r_offset"]
+            kind, field = describe_reloc_type(number, self._file), fields.get(number)
+            size = _FIELD if field else self._table.absolute.get(kind) or self._table.relative.get(kind)
             if size is None or not relocation.is_RELA():
+                kind = kind if kind.startswith("R_") else f"of type {number}"
                 raise SpecError(f"{self._path}: relocation {kind} in {self._sections[target].name} is not known")
             symbol = symbols.get_symbol(relocation["r_info_sym"])
             section_of = symbol["st_shndx"]
             inside, is_number = section_of in self._starts, section_of == "SHN_ABS"
-            if not (inside if kind in self._table.relative else is_number):
+            if not (inside if field or kind in self._table.relative else is_number):
                 name = symbol.name or (self._sections[section_of].name if inside else "a symbol")
                 where = "another object" if not (inside or is_number) else "memory"
                 if not section_is_code:
@@ -280,16 +285,27 @@ class _Reader:
                 self._unknown |= dict.fromkeys(range(at, at + size), f"{name}, which is in {where}")
                 continue
             value = self._starts.get(section_of, 0) + symbol["st_value"] + relocation["r_addend"]
-            if kind in self._table.relative:
-                value -= self._starts[target] + offset
-                self._note_distance(self._starts[target] + offset, size, target, symbol)
+            at = self._starts[target] + offset
+            if field:
+                word = int.from_bytes(self._data[target][offset : offset + size], "little")
+                filled = field.filled(word, value, at)
+                if filled is None:
+                    raise SpecError(f"{self._path}: {symbol.name or 'a symbol'} is where a relocation cannot point")
+                value = filled
+                self._note_distance(at, size, target, symbol, by_page=field.of != "distance")
+            elif kind in self._table.relative:
+                value -= at
+                self._note_distance(at, size, target, symbol)
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
-    def _note_distance(self, at: int, size: int, of: int, symbol: Any) -> None:
-        """Note that the bytes at `at`, of section `of`, are a distance to the part that a symbol is in."""
+    def _note_distance(self, at: int, size: int, of: int, symbol: Any, *, by_page: bool = False) -> None:
+        """Note that the bytes at `at`, of section `of`, are a distance to the part that a symbol is in.
+
+        With `by_page` they depend on the place of the symbol in a page, as they may in the same section.
+        """
         index = symbol["st_shndx"]
         merged = self._sections[index]["sh_flags"] & _MERGED
-        if index == of and not merged:
+        if index == of and not merged and not by_page:
             return
         if merged and symbol["st_info"]["type"] == "STT_SECTION":  # It depends on the linker which constant this is.
             part = ObjectPart(BaseAddress("a constant", 1), self._starts[index], 0, 0)

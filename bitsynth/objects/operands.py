@@ -1,4 +1,4 @@
-"""The registers of a processor that runs machine code, and functions that read and write operands of instructions.
+"""The registers of a processor that runs machine code, and functions that read and write them.
 
 General registers hold numbers; what was read from a buffer may pass through them, and nothing may be computed of it
 there. Vector registers hold contents, as wide as what was written last; above that are zeros.
@@ -7,20 +7,20 @@ there. Vector registers hold contents, as wide as what was written last; above t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from bitsynth.objects.affine import AffineNumber, GeneralNumber, is_multiple, reduced
-from bitsynth.objects.arithmetic import Flags, as_signed
-from bitsynth.objects.declared import MachineTable
+from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
+from bitsynth.objects.arithmetic import Flags, affine_result, computed
+from bitsynth.objects.declared import Condition, GeneralOperation, MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.values import Content, Contents
 
+Action = Callable[[], int | None]
+"""Runs one instruction; returns where it jumps to, None for the next one."""
 GeneralContent = int | Content
 """What a general register holds: a number, or 8 bytes that are not known; those of an `AffineNumber` are one too."""
 WORD = 8
 """Bytes of a general register, and of an address."""
-_WIDEST = 64
-"""Bytes of the widest vector register."""
 CLEARS_ABOVE = 4
 """Writing this many bytes of a general register, or more, clears the bytes above them."""
 _EVERY = (1 << 8 * WORD) - 1
@@ -32,42 +32,62 @@ def affine_of(x: GeneralContent) -> AffineNumber | None:
     return x.source if whole and isinstance(x, Content) and isinstance(x.source, AffineNumber) else None
 
 
+def wrapped(x: GeneralNumber) -> GeneralNumber:
+    """Return the address that a sum is, modulo 2**64."""
+    return x & _EVERY if isinstance(x, int) else reduced(x)
+
+
+class CodePlaces(Protocol):
+    """What addresses of the code are in registers; `ins` is an instruction that capstone decoded."""
+
+    def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
+        """Return an address of the object that an instruction has as a distance in its bytes from `field` on."""
+
+    def behind(self, ins: Any, following: int) -> GeneralNumber:
+        """Return the address behind a call, which is at `following` here."""
+
+    def destination(self, x: GeneralContent) -> int:
+        """Return where the code at an address is here; NotShown if that is not known."""
+
+
+class KnownPlaces:
+    """Addresses of code that are numbers."""
+
+    def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
+        """Return the address."""
+        return address
+
+    def behind(self, ins: Any, following: int) -> GeneralNumber:
+        """Return the address."""
+        return following
+
+    def destination(self, x: GeneralContent) -> int:
+        """Return the address; NotShown if it is no number."""
+        if not isinstance(x, int):
+            raise NotShown("it returns to an address that is not known")
+        return x
+
+
 class RegisterFile:
-    """The state of a processor, and the operands that capstone decoded as functions of it.
+    """The state of a processor: registers, flags and memory."""
 
-    Methods that take `ins`, an instruction that capstone decoded, take one of its operands and the address of the next
-    instruction too.
-    """
-
-    def __init__(self, table: MachineTable, capstone: Any, values: Contents, memory: CallMemory) -> None:
+    def __init__(self, table: MachineTable, values: Contents, memory: CallMemory) -> None:
         self.table, self.values, self.memory = table, values, memory
         self.general: dict[str, GeneralContent] = {}
         self.vector: dict[int, Content] = {}
         self.flags = Flags()
         self.decide: Callable[[str, GeneralNumber, GeneralNumber], bool] | None = None
-        self.placed: Callable[[Any, int, int], GeneralNumber] = lambda ins, field, address: address
+        self.places: CodePlaces = KnownPlaces()
         self.products: dict[tuple[AffineNumber, AffineNumber], GeneralNumber] = {}
-        self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
         self._full = {part: full for full, parts in table.general.items() for part in parts}
+        self._widest = max(table.vectors.values())
 
     def reset(self) -> None:
         """Give every register unknown bytes, and flags no value."""
         self.general |= {name: self.values.memory(("register", name), 0, WORD) for name in self.table.general}
         count = range(self.table.vector_registers)
-        self.vector |= {k: self.values.memory(("register", f"vector {k}"), 0, _WIDEST) for k in count}
+        self.vector |= {k: self.values.memory(("register", f"vector {k}"), 0, self._widest) for k in count}
         self.flags = Flags()
-
-    def is_register(self, operand: Any) -> bool:
-        """Return whether an operand is a register."""
-        return bool(operand.type == self._kinds[0])
-
-    def is_memory(self, operand: Any) -> bool:
-        """Return whether an operand is in memory."""
-        return bool(operand.type == self._kinds[1])
-
-    def is_immediate(self, operand: Any) -> bool:
-        """Return whether an operand is a number in the instruction."""
-        return bool(operand.type == self._kinds[2])
 
     def content(self, x: GeneralContent) -> Content:
         """Return what a general register holds as bytes."""
@@ -89,6 +109,15 @@ class RegisterFile:
         affine = affine_of(x)
         return self.known(x) if affine is None else affine
 
+    def address_part(self, x: GeneralContent) -> GeneralNumber:
+        """Return what a general register holds as a part of an address; NotShown if it is data."""
+        if isinstance(x, int):
+            return x
+        affine = affine_of(x)
+        if affine is None:
+            raise NotShown("an address depends on data")
+        return affine
+
     def product(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the product of two numbers; NotShown if it is no sum of what is known of a call."""
         x, y = (a, b) if isinstance(b, int) else (b, a)
@@ -99,7 +128,17 @@ class RegisterFile:
             raise NotShown("it multiplies numbers that depend on sizes")
         return product
 
-    def flag_values(self, reads: Sequence[str]) -> dict[str, int]:
+    def decided(self, condition: Condition) -> bool:
+        """Return whether a condition of flags holds; NotShown if it is not known."""
+        reads, holds = condition
+        flags = self.flags
+        if flags.compared is not None:
+            return bool(holds(*self._flag_values(reads).values(), 0))
+        if any(getattr(flags, name) is None for name in reads):
+            raise NotShown("it depends on flags that have no value")
+        return bool(holds(flags.zero, flags.carry, flags.sign, flags.overflow, 0))
+
+    def _flag_values(self, reads: Sequence[str]) -> dict[str, int]:
         """Return the flags that a condition reads, of numbers that are not known."""
         flags = self.flags
         if flags.compared is None or self.decide is None or (flags.zero_only and set(reads) != {"zero"}):
@@ -113,7 +152,7 @@ class RegisterFile:
         elif "overflow" in reads:
             raise NotShown("it depends on flags that have no value")
         if "carry" in reads:
-            out["carry"] = int(self.decide("below", a, b))
+            out["carry"] = int(self.decide("below", a, b)) ^ self.table.carry_is_no_borrow
         if "zero" in reads:
             out["zero"] = int(self.decide("equal", a, b))
         return out
@@ -139,72 +178,27 @@ class RegisterFile:
     def clear_vectors(self, kept: int, count: int) -> None:
         """Clear all but the lowest `kept` bytes of the first `count` vector registers."""
         for k in range(count):
-            self.vector[k] = self.values.content(self._widened(self.vector[k]).data[:kept])
+            self.vector[k] = self.low_bytes(k, kept)
 
-    def address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
-        """Return a function that computes the address of an operand in memory."""
-        place = operand.mem
-        if ins.addr_size != WORD:
-            raise NotShown("an address of this kind is not known")
-        base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
-        scale, general, counter = place.scale, self.general, self.table.counter
-        fixed: GeneralNumber = self._offset(ins, operand)
-        if base == counter:
-            fixed, base = self.placed(ins, ins.encoding.disp_offset, self._offset(ins, operand) + following), ""
-        if place.segment or any(n and n not in general for n in (base, index)):
-            raise NotShown("an address of this kind is not known")
+    def is_general(self, name: str) -> bool:
+        """Return whether a register, or a part of one, is general."""
+        return name in self._full
 
-        def number(name: str) -> GeneralNumber:
-            x = general[name]
-            if not isinstance(x, int):
-                affine = affine_of(x)
-                if affine is None:
-                    raise NotShown("an address depends on data")
-                return affine
-            return x
-
-        def wrapped(x: GeneralNumber) -> GeneralNumber:
-            return x & _EVERY if isinstance(x, int) else reduced(x)
-
-        if base and index:
-            return lambda: wrapped(number(base) + number(index) * scale + fixed)
-        if base:
-            return lambda: wrapped(number(base) + fixed)
-        if index:
-            return lambda: wrapped(number(index) * scale + fixed)
-        return lambda: wrapped(fixed)
-
-    def _offset(self, ins: Any, operand: Any) -> int:
-        """Return the offset of an address; capstone 5 scales some that count operands by another size."""
-        encoding = ins.encoding
-        if ins.bytes[0] in self.table.widest and encoding.disp_size == 1:
-            return as_signed(ins.bytes[encoding.disp_offset], 8) * int(operand.size)
-        return int(operand.mem.disp)
-
-    def _general(self, ins: Any, operand: Any) -> str:
-        """Return the full register that an operand is, or a part of."""
-        name = ins.reg_name(operand.reg)
+    def general_named(self, name: str) -> str:
+        """Return the full register that `name` is, or is a part of; NotShown if it is not known."""
         full = self._full.get(name)
         if full is None:
             raise NotShown(f"register {name} is not known here")
         return full
 
-    def reader(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralContent]:
-        """Return a function that reads a general operand: its number, or its bytes where they are not known."""
-        size: int = operand.size
-        every = (1 << 8 * size) - 1
-        if self.is_immediate(operand):
-            value = int(operand.imm & ((1 << 8 * ins.operands[0].size) - 1))
-            return lambda: value
-        if self.is_memory(operand):
-            address = self.address(ins, operand, following)
+    def size_of(self, name: str) -> int:
+        """Return the bytes of a general register, of a part of one, or of the one that is always zero."""
+        parts = self.table.general[self.general_named(name)] if name in self._full else self.table.zero
+        return WORD >> parts.index(name)
 
-            def load() -> GeneralContent:
-                content = self.memory.load(address(), size)
-                return content.as_int if content.is_known else content
-
-            return load
-        full = self._general(ins, operand)
+    def general_reader(self, name: str, size: int) -> Callable[[], GeneralContent]:
+        """Return a function that reads the lowest `size` bytes of a general register."""
+        full, every = self.general_named(name), (1 << 8 * size) - 1
 
         def read() -> GeneralContent:
             x = self.general[full]
@@ -214,27 +208,16 @@ class RegisterFile:
 
         return read
 
-    def number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralNumber], None]:
-        """Return a function that writes a number to a general operand."""
-        write = self.writer(ins, operand, following)
-        return lambda x: write(x if isinstance(x, int) else self.held(x))
+    def lowest(self, x: GeneralContent, size: int) -> Content:
+        """Return the lowest `size` bytes of what a general register holds."""
+        if isinstance(x, int):
+            return self.values.number(x, size)
+        assert len(x) >= size
+        return x if len(x) == size else self.values.content(x.data[:size])
 
-    def writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
-        """Return a function that writes a general operand."""
-        size: int = operand.size
-        every = (1 << 8 * size) - 1
-
-        def lowest(x: GeneralContent) -> Content:
-            """Return the lowest `size` bytes."""
-            if isinstance(x, int):
-                return self.values.number(x, size)
-            assert len(x) >= size
-            return x if len(x) == size else self.values.content(x.data[:size])
-
-        if self.is_memory(operand):
-            address = self.address(ins, operand, following)
-            return lambda x: self.memory.store(address(), lowest(x))
-        full = self._general(ins, operand)
+    def general_writer(self, name: str, size: int) -> Callable[[GeneralContent], None]:
+        """Return a function that writes the lowest `size` bytes of a general register."""
+        full, every = self.general_named(name), (1 << 8 * size) - 1
 
         def written(x: GeneralContent) -> GeneralContent:
             if isinstance(x, int) and size >= CLEARS_ABOVE:
@@ -243,7 +226,7 @@ class RegisterFile:
             if isinstance(x, int) and isinstance(old, int):
                 return old & ~every | x & every
             above = self.values.number(0, WORD) if size >= CLEARS_ABOVE else self.content(old)
-            joined = self.values.content((*lowest(x).data, *above.data[size:]))
+            joined = self.values.content((*self.lowest(x, size).data, *above.data[size:]))
             return joined.as_int if joined.is_known else joined
 
         if full == self.table.stack:
@@ -254,73 +237,43 @@ class RegisterFile:
 
         return write
 
-    def _vector(self, name: str) -> int:
-        """Return the number of the vector register called `name`."""
+    def loaded(self, address: GeneralNumber, size: int) -> GeneralContent:
+        """Return what a general register holds after `size` bytes of memory were read to it."""
+        content = self.memory.load(address, size)
+        return content.as_int if content.is_known else content
+
+    def vector_number(self, name: str) -> int:
+        """Return the number of the vector register called `name`; NotShown if it is not known."""
         for start in self.table.vectors:
-            if name.startswith(start):
+            if name.startswith(start) and name.removeprefix(start).isdigit():
                 return int(name.removeprefix(start))
         raise NotShown(f"register {name} is not known here")
 
-    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], GeneralNumber]:
-        """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
-        address = self.address(ins, operand, following)
-        if ins.mnemonic not in self.table.aligned:
-            return address
-
-        def aligned() -> GeneralNumber:
-            at = address()
-            if isinstance(at, int) and at % size:
-                raise NotShown(f"{at:#x} is not aligned to {size} bytes")
-            if not isinstance(at, int) and not is_multiple(at, size):
-                raise NotShown(f"{at} may not be aligned to {size} bytes")
-            return at
-
-        return aligned
-
-    def vector_reader(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Content]:
-        """Return a function that reads the lowest `size` bytes of an operand of a vector instruction.
-
-        An operand in memory that has fewer is read into every lane.
-        """
-        if self.is_memory(operand):
-            load, read_size = self.memory.load, min(size, operand.size)
-            address, times = self._vector_address(ins, operand, read_size, following), size // read_size
-            if times == 1:
-                return lambda: load(address(), size)
-            return lambda: self.values.content(load(address(), read_size).data * times)
-        name = ins.reg_name(operand.reg)
-        if name in self._full:
-            read = self.reader(ins, operand, following)
-
-            def content() -> Content:
-                x = read()
-                return self.values.number(x, size) if isinstance(x, int) else self.values.content(x.data[:size])
-
-            return content
-        number, registers = self._vector(name), self.vector
-
-        def register() -> Content:
-            x = registers[number]
-            return x if len(x) == size else self.values.content(self._widened(x).data[:size])
-
-        return register
+    def low_bytes(self, register: int, size: int) -> Content:
+        """Return the lowest `size` bytes of a vector register."""
+        x = self.vector[register]
+        return x if len(x) == size else self.values.content(self._widened(x).data[:size])
 
     def _widened(self, x: Content) -> Content:
         """Return the content of a whole register: above what was written there are zeros."""
-        return x if len(x) == _WIDEST else self.values.content((*x.data, *[0] * (_WIDEST - len(x))))
+        return x if len(x) == self._widest else self.values.content((*x.data, *[0] * (self._widest - len(x))))
 
-    def vector_writer(self, ins: Any, operand: Any, following: int) -> Callable[[Content], None]:
-        """Return a function that writes an operand of a vector instruction."""
-        if self.is_memory(operand):
-            address, store = self._vector_address(ins, operand, operand.size, following), self.memory.store
-            return lambda x: store(address(), x)
-        name = ins.reg_name(operand.reg)
-        if name in self._full:
-            write = self.writer(ins, operand, following)
-            return lambda x: write(x.as_int if x.is_known else x)
-        number, registers = self._vector(name), self.vector
-
-        def set_register(x: Content) -> None:
-            registers[number] = x
-
-        return set_register
+    def result(self, what: GeneralOperation, a: GeneralNumber, b: GeneralNumber, bits: int) -> GeneralNumber:
+        """Return the result of an operation on numbers of `bits` bits, and set the flags that it sets."""
+        flags = self.flags if what.flags else Flags()
+        if what.complement:
+            b = -b - 1
+        if isinstance(a, int) and isinstance(b, int):
+            b &= (1 << bits) - 1
+            result = computed(what, a, b, bits, flags, no_borrow=self.table.carry_is_no_borrow)
+            flags.compared = None
+            return result
+        if what.does == "multiply":
+            flags.clear()
+            if bits != 8 * WORD:
+                raise NotShown("a part of a number that depends on sizes is computed with")
+            return self.product(a, b)
+        out = affine_result(what, a, b, bits, flags)
+        if self.table.carry_is_no_borrow and what.does != "subtract":
+            flags.zero_only = True  # The others would be those of a difference.
+        return out

@@ -443,7 +443,8 @@ def test_what_is_no_object_of_the_kernel_is_bad_input(refusal, tmp_path):
     assert "other.so" in refusal(2, changed(path, other, 18, b"\xb7\x00"))
     assert "No such file" in refusal(2, tmp_path / "missing.so")
     assert f"has no function {LOOKUP}; it has " in refusal(2, path, LOOKUP)
-    assert "objects of aarch64 cannot be proved" in refusal(2, path, "bs_mm_a1u_w1b_s32_neon_12x8x64")
+    assert "want an object or a library of EM_AARCH64" in refusal(2, path, "bs_mm_a1u_w1b_s32_neon_12x8x64")
+    assert "objects of arm cannot be proved" in refusal(2, path, "bs_mm_a1u_w1b_s32_armv7_neon_6x4x64")
 
 
 @pytest.mark.parametrize("of", [(8, 8, "bipolar", "signed"), (4, 4, "unsigned", "signed")])

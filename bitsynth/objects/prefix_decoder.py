@@ -1,0 +1,372 @@
+"""Instructions with prefixes as functions of a processor's registers and memory: those of x86-64.
+
+Prefixes and encodings that other sets have, or about which processors disagree, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+from bitsynth.objects.affine import GeneralNumber, is_multiple
+from bitsynth.objects.arithmetic import as_signed
+from bitsynth.objects.declared import by_mnemonic
+from bitsynth.objects.elf import ObjectFile
+from bitsynth.objects.memory import NotShown
+from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, GeneralContent, RegisterFile, wrapped
+from bitsynth.objects.values import Content
+
+_JUMPS, _ON_STACK = {"jump", "call", "return"}, {"push", "pop"}
+_DISTANCE = 4
+"""Bytes of a field that is a distance from an instruction."""
+_LEAST_VECTOR = 16
+"""Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
+
+
+class PrefixDecoder:
+    """Instructions that capstone decoded, as functions of a `RegisterFile`; sets of `features` alone are known.
+
+    Methods that take `ins`, an instruction that capstone decoded, take one of its operands and the address of the next
+    instruction too.
+    """
+
+    def __init__(self, isa: Isa, registers: RegisterFile, features: Collection[str], capstone: Any) -> None:
+        assert registers.table.encodings is not None
+        self._isa, self._registers, self._features = isa, registers, features
+        self._table, self._encodings = registers.table, registers.table.encodings
+        self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
+
+    def is_defined(self, ins: Any) -> bool:
+        """Return whether the machine has an instruction that capstone decoded."""
+        undefined = self._encodings.undefined
+        return not any(ins.bytes[0] == x and ins.bytes[at] & mask == bits for x, at, mask, bits in undefined)
+
+    def may_branch(self, ins: Any) -> bool:
+        """Return whether an instruction is a conditional jump."""
+        parts = self._table.conditional_parts(ins.mnemonic)
+        return parts is not None and parts[0] == "jump"
+
+    def require_fields(self, ins: Any, file: ObjectFile) -> None:
+        """Raise NotShown if an instruction uses a distance between parts of the object as a number."""
+        encoding, start, jumps = ins.encoding, ins.address, self.may_branch(ins)
+        jumps = jumps or self._table.moves.get(ins.mnemonic) in _JUMPS
+        distances = {k: file.distances[k][0] for k in range(start, start + ins.size) if k in file.distances}
+        if distances:
+            bases = [x.mem.base for x in ins.operands if self._is_memory(x)]
+            by_counter = any(base and ins.reg_name(base) == self._table.counter for base in bases)
+            field = encoding.imm_offset if jumps else encoding.disp_offset if by_counter else 0
+            if set(distances.values()) != {start + field} or len(distances) != _DISTANCE:
+                raise NotShown("it computes with a distance between parts of the object")
+        elif jumps:
+            immediate = [x for x in ins.operands if self._is_immediate(x)]
+            if any(file.part_at(int(x.imm)) != file.part_at(start) for x in immediate):
+                raise NotShown("it jumps to another part of the object")
+
+    def action(self, ins: Any, following: int) -> Action:
+        """Return a function that runs an instruction; NotShown if it is not known."""
+        name, does = ins.mnemonic, self._table.moves.get(ins.mnemonic, "")
+        parts = self._table.conditional_parts(ins.mnemonic)
+        if does in _JUMPS or (parts and parts[0] == "jump"):
+            self._require_no_prefix(ins, {ins.opcode[0]})
+        if does.startswith(("nothing", "clear")):
+            return self._idle(ins, does)
+        if any(ins.prefix[:1]):
+            raise NotShown("a prefix of this kind is not known")
+        if parts:
+            return self._conditional(ins, following, *parts)
+        if does:
+            way = self._jump if does in _JUMPS else self._on_stack if does in _ON_STACK else self._move
+            return way(ins, following, does)
+        if name in self._table.arithmetic:
+            return self._arithmetic(ins, following)
+        return self._vector_action(ins, following)
+
+    def _require_no_prefix(self, ins: Any, first: Collection[int]) -> None:
+        """Raise NotShown unless an instruction begins with one of these bytes.
+
+        Processors disagree about jumps with prefixes, and refuse vector instructions that have some. Capstone does not
+        report all of them.
+        """
+        if ins.bytes[0] not in first:
+            raise NotShown("a prefix of this kind is not known")
+
+    def _is_register(self, operand: Any) -> bool:
+        return bool(operand.type == self._kinds[0])
+
+    def _is_memory(self, operand: Any) -> bool:
+        return bool(operand.type == self._kinds[1])
+
+    def _is_immediate(self, operand: Any) -> bool:
+        """Return whether an operand is a number in the instruction."""
+        return bool(operand.type == self._kinds[2])
+
+    def _address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
+        """Return a function that computes the address of an operand in memory."""
+        place = operand.mem
+        if ins.addr_size != WORD:
+            raise NotShown("an address of this kind is not known")
+        base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
+        registers, scale = self._registers, place.scale
+        general, part = registers.general, registers.address_part
+        fixed: GeneralNumber = self._offset(ins, operand)
+        if base == self._table.counter:
+            at = self._offset(ins, operand) + following
+            fixed, base = registers.places.placed(ins, ins.encoding.disp_offset, at), ""
+        if place.segment or any(n and n not in general for n in (base, index)):
+            raise NotShown("an address of this kind is not known")
+        if base and index:
+            return lambda: wrapped(part(general[base]) + part(general[index]) * scale + fixed)
+        if base:
+            return lambda: wrapped(part(general[base]) + fixed)
+        if index:
+            return lambda: wrapped(part(general[index]) * scale + fixed)
+        return lambda: wrapped(fixed)
+
+    def _offset(self, ins: Any, operand: Any) -> int:
+        """Return the offset of an address; capstone 5 scales some that count operands by another size."""
+        encoding = ins.encoding
+        if ins.bytes[0] in self._encodings.widest and encoding.disp_size == 1:
+            return as_signed(ins.bytes[encoding.disp_offset], 8) * int(operand.size)
+        return int(operand.mem.disp)
+
+    def _reader(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralContent]:
+        """Return a function that reads a general operand: its number, or its bytes where they are not known."""
+        size: int = operand.size
+        if self._is_immediate(operand):
+            value = int(operand.imm & ((1 << 8 * ins.operands[0].size) - 1))
+            return lambda: value
+        if self._is_memory(operand):
+            address = self._address(ins, operand, following)
+            return lambda: self._registers.loaded(address(), size)
+        return self._registers.general_reader(ins.reg_name(operand.reg), size)
+
+    def _number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralNumber], None]:
+        """Return a function that writes a number to a general operand."""
+        write = self._writer(ins, operand, following)
+        return lambda x: write(x if isinstance(x, int) else self._registers.held(x))
+
+    def _writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
+        """Return a function that writes a general operand."""
+        registers, size = self._registers, int(operand.size)
+        if self._is_memory(operand):
+            address = self._address(ins, operand, following)
+            return lambda x: registers.memory.store(address(), registers.lowest(x, size))
+        return registers.general_writer(ins.reg_name(operand.reg), size)
+
+    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], GeneralNumber]:
+        """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
+        address = self._address(ins, operand, following)
+        if ins.mnemonic not in self._encodings.aligned:
+            return address
+
+        def aligned() -> GeneralNumber:
+            at = address()
+            if isinstance(at, int) and at % size:
+                raise NotShown(f"{at:#x} is not aligned to {size} bytes")
+            if not isinstance(at, int) and not is_multiple(at, size):
+                raise NotShown(f"{at} may not be aligned to {size} bytes")
+            return at
+
+        return aligned
+
+    def _vector_reader(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Content]:
+        """Return a function that reads the lowest `size` bytes of an operand of a vector instruction.
+
+        An operand in memory that has fewer is read into every lane.
+        """
+        if self._is_memory(operand):
+            load, read_size = self._registers.memory.load, min(size, operand.size)
+            address, times = self._vector_address(ins, operand, read_size, following), size // read_size
+            if times == 1:
+                return lambda: load(address(), size)
+            return lambda: self._registers.values.content(load(address(), read_size).data * times)
+        name, registers = ins.reg_name(operand.reg), self._registers
+        if registers.is_general(name):
+            read = registers.general_reader(name, operand.size)
+            return lambda: registers.lowest(read(), size)
+        number = registers.vector_number(name)
+        return lambda: registers.low_bytes(number, size)
+
+    def _vector_writer(self, ins: Any, operand: Any, following: int) -> Callable[[Content], None]:
+        """Return a function that writes an operand of a vector instruction."""
+        if self._is_memory(operand):
+            address, store = self._vector_address(ins, operand, operand.size, following), self._registers.memory.store
+            return lambda x: store(address(), x)
+        name, registers = ins.reg_name(operand.reg), self._registers
+        if registers.is_general(name):
+            write = registers.general_writer(name, operand.size)
+            return lambda x: write(x.as_int if x.is_known else x)
+        number = registers.vector_number(name)
+
+        def set_register(x: Content) -> None:
+            registers.vector[number] = x
+
+        return set_register
+
+    def _idle(self, ins: Any, does: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        if does.startswith("clear"):
+            self._require_no_prefix(ins, self._encodings.vector)
+            kept, count = (int(word) for word in does.split() if word.isdigit())
+            return lambda: registers.clear_vectors(kept, count)
+        one = len({operand.reg for operand in operands if self._is_register(operand)}) == 1
+        clears = any(CLEARS_ABOVE <= operand.size < WORD for operand in operands)
+        if does.endswith("of one register") and (clears or not (one and all(map(self._is_register, operands)))):
+            raise NotShown("no declaration of this instruction")
+        return lambda: None
+
+    def _jump(self, ins: Any, following: int, does: str) -> Action:
+        registers = self._registers
+        if does == "return":
+            if ins.operands:
+                raise NotShown("a return that takes arguments from the stack is not known")
+
+            return lambda: registers.places.destination(registers.pop())
+        if not self._is_immediate(ins.operands[0]):
+            raise NotShown("a jump to a computed address")
+        target = int(ins.operands[0].imm)
+        if does == "jump":
+            return lambda: target
+
+        back = registers.places.behind(ins, following)
+
+        def call() -> int:
+            registers.push(registers.held(back))
+            return target
+
+        return call
+
+    def _conditional(self, ins: Any, following: int, does: str, condition: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        holds = self._table.condition(condition)
+        if does == "jump":
+            target = int(operands[0].imm)
+            return lambda: target if registers.decided(holds) else None
+        write = self._writer(ins, operands[0], following)
+        if does == "number":
+            return lambda: write(int(registers.decided(holds)))
+        old, new = (self._reader(ins, operand, following) for operand in operands)
+
+        def move() -> None:
+            x, y = old(), new()  # The processor reads memory in any case.
+            write(y if registers.decided(holds) else x)
+
+        return move
+
+    def _on_stack(self, ins: Any, following: int, does: str) -> Action:
+        registers, operand = self._registers, ins.operands[0]
+        if operand.size != WORD:
+            raise NotShown("a part of a register on the stack")
+        if does == "push":
+            read = self._reader(ins, operand, following)
+            return lambda: registers.push(read())
+        write = self._writer(ins, operand, following)
+        return lambda: write(registers.pop())
+
+    def _move(self, ins: Any, following: int, does: str) -> Action:
+        registers, operands = self._registers, ins.operands
+        write = self._writer(ins, operands[0], following)
+        if does == "address":
+            address = self._address(ins, operands[1], following)
+            write_number = self._number_writer(ins, operands[0], following)
+            return lambda: write_number(address())
+        read = self._reader(ins, operands[1], following)
+        if does == "move signed":
+            bits = 8 * operands[1].size
+            return lambda: write(as_signed(registers.known(read()), bits))
+        size = operands[0].size
+
+        def move() -> None:
+            x = read()
+            if not isinstance(x, int) and len(x) < size:
+                x = registers.values.content((*x.data, *[0] * (size - len(x))))
+            write(x)
+
+        return move
+
+    def _arithmetic(self, ins: Any, following: int) -> Action:
+        registers, operands, what = self._registers, ins.operands, self._table.arithmetic[ins.mnemonic]
+        bits = 8 * operands[0].size
+        given = [operand for k, operand in enumerate(operands) if len(operands) < 3 or k]
+        # A shift by 1 may be written without the 1.
+        second = 1 if what.does.startswith("shift") and len(given) == 1 else what.second
+        if len(given) + (what.first is not None) + (second is not None) != 2:
+            raise NotShown("no declaration of this instruction with these operands")
+        reads = [self._reader(ins, operand, following) for operand in given]
+        write = self._number_writer(ins, operands[0], following) if what.result else None
+        both = len(operands) == 2 and all(map(self._is_register, operands)) and operands[0].reg == operands[1].reg
+        clears = both and what.does in {"xor", "subtract"} and not what.carry
+
+        def run() -> None:
+            numbers: list[GeneralNumber] = [0, 0] if clears else [registers.number(read()) for read in reads]
+            if what.first is not None:
+                numbers.insert(0, what.first)
+            if second is not None:
+                numbers.append(second)
+            a, b = numbers
+            result = registers.result(what, a, b, bits)
+            if write is not None:
+                write(result)
+
+        return run
+
+    def _vector_action(self, ins: Any, following: int) -> Action:
+        name, operands, registers = ins.mnemonic, list(ins.operands), self._registers
+        known = by_mnemonic(self._isa).get(name)
+        if not known:
+            raise NotShown("no declaration of this instruction")
+        self._require_no_prefix(ins, self._encodings.vector)
+        forms = [form for form in known if form.feature in self._features]
+        if not forms:
+            raise NotShown(f"the kernel does not need {known[0].feature}, which this instruction is of")
+        widest = max(self._table.vectors.values())
+        narrow = name not in self._encodings.any_width and all(operand.size < widest for operand in operands)
+        if ins.bytes[0] in self._encodings.widest and (8 * widest > self._isa.table.vector_bits or narrow):
+            raise NotShown("this encoding is of another instruction set")
+        imm = operands.pop().imm & 0xFF if self._is_immediate(operands[-1]) else None
+        spread = self._encodings.spread in ins.op_str
+        first, place, mask = self._encodings.spread_bit
+        if ins.bytes[0] == first and (ins.bytes[place] & mask > 0) != spread:
+            raise NotShown("this encoding is not known")
+        to = operands[0]
+        for form in forms:
+            given = operands[1:]
+            # An operand that the result replaces is written once.
+            for k, operand in enumerate(form.operands):
+                if operand.name in form.tied:
+                    given.insert(k, to)
+            order = self._table.order.get(name, list(range(len(given))))
+            if self._fits(form, to, given, imm, order, spread=spread):
+                break
+        else:
+            raise NotShown("no declaration of this instruction with these operands")
+        declared = [form.operands[k] for k in order]
+        reads = [
+            self._vector_reader(ins, x, o.type.total_bits // 8, following) for x, o in zip(given, declared, strict=True)
+        ]
+        in_order = [reads[order.index(k)] for k in range(len(order))]
+        write = self._vector_writer(ins, to, following)
+        apply, number = registers.values.apply, imm or 0
+        return lambda: write(apply(form, [read() for read in in_order], number))
+
+    def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int], *, spread: bool) -> bool:
+        """Return whether operands are those of a form.
+
+        Narrow operands may be the low bytes of a register; with `spread` the operand in memory is one lane.
+        """
+        if (form.imm is None) != (imm is None) or (imm is not None and imm not in form.imms):
+            return False
+        if form.store and not self._is_memory(to):
+            return False
+        if to.size != form.out.total_bits // 8 or len(given) != len(form.operands):
+            return False
+        for operand, k in zip(given, order, strict=True):
+            size = form.operands[k].type.total_bits // 8
+            low = self._is_register(operand) and size < operand.size == _LEAST_VECTOR
+            if spread and self._is_memory(operand):
+                size = form.operands[k].type.bits // 8
+            if operand.size != size and not low:
+                return False
+        return True
