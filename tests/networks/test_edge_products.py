@@ -238,3 +238,19 @@ def test_a_product_of_an_edge_with_itself():
     net = network(builder.build((made,)), HERE)
     compiled_together(HERE, [net])
     require_equal(net, np.random.default_rng(0))
+
+
+def test_rows_of_a_layer_are_heads_without_a_step():
+    """A reshape of codes that lie in order is another name of their memory, in whatever layouts both are."""
+    builder, rng = GraphBuilder("heads", "exact"), np.random.default_rng(4)
+    rows = quantized(builder, builder.input("x", (6, 8), "float32", Reals()), 4, -8)
+    weights = builder.constant(rng.integers(-3, 4, (8, 8)).astype(np.float32))
+    codes = quantized(builder, builder.add("matmul", rows, weights), 4, -8, scale=0.5)
+    heads = builder.add("reshape", codes, sizes=(1, 6, 2, 4), name="heads")
+    both = [builder.add("transpose", heads, order=order) for order in ((0, 2, 1, 3), (0, 2, 3, 1))]
+    net = network(builder.build((builder.add("matmul", *both),)), HERE)
+    assert "heads" not in {name for step in net.program.steps for name in step.nodes}
+    assert net.program.buffers["heads"].alias
+    compiled_together(HERE, [net])
+    require_equal(net, rng)
+    require_claims(net)
