@@ -25,6 +25,7 @@ MULTIPLY, LOOKUP = "bs_mm_a2u_w8s_s32_neon_4x48x1", "bs_mm_a1u_w4b_s32_neon_3x48
 DOT = "bs_mm_a8u_w8s_s32_neon_dotprod_6x16x16"
 GCC = "aarch64-linux-gnu-gcc"
 WORDS = """
+    d503245f
     91004041 8b050883 8b25c883 0b050083 910083e1 910103ff ab030041 b1000c3f ab02003f d1000441 cb830c41
     d10083ff eb030041 f10ffc3f eb02003f eb21001f 6b02003f cb0203e1 eb0203e1 9b037c41 9b031041 9b039041
     9b03fc41 9bc37c41 9ba37c41 9ba31041 927c1c41 8a030041 ea030041 f2401c3f 6a02003f 8ae31041 ea230041
