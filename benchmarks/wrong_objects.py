@@ -1,14 +1,15 @@
 """Compiled kernels with one bit changed: is each that computes something else refused?
 
-    python benchmarks/wrong_objects.py [--count 100] [--seed 2026] [KERNEL ...]
+    python benchmarks/wrong_objects.py [--count 100] [--seed 2026] [--rule] [KERNEL ...]
 
 Each kernel is compiled by gcc and by clang. In each library one bit of the microkernel's code is changed: of an opcode,
 a register, an immediate, an offset, the distance of a jump, or a number of a general instruction, which has sizes,
 flush periods and the way from tile to tile. A process calls the changed function on sizes about the
 kernel's periods and on bytes that are random, all 0, all ones, and the least and the greatest, and compares what it
 stores with the unchanged function's. Code of another architecture runs under unicorn. It prints how many of each kind
-compute something else, how many of these are refused, and how many are proved. Exit code 1 if one that computes
-something else is proved, or an unchanged object is refused.
+compute something else, how many of these are refused, how many are proved, and of those how many for all sizes. With
+`--rule` the loop rule judges alone, without the sizes that are run. Exit code 1 if one that computes something else is
+proved, or an unchanged object is refused.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ import numpy as np
 from bitsynth.errors import BitsynthError
 from bitsynth.host import features
 from bitsynth.isa import architecture
+from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import machine_table
 from bitsynth.objects.elf import read_object
-from bitsynth.objects.prove import prove_object, sizes_of
+from bitsynth.objects.prove import prove_all_sizes, prove_object, sizes_of
 from bitsynth.store.matmul import MATMUL
 
 KERNELS = (
@@ -143,13 +145,15 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
             yield Wrong(kind, f"{ins.address:#x}: {ins.mnemonic} {ins.op_str}", bytes(changed))
 
 
-def is_proved(path: Path, kernel: MatmulKernel) -> bool:
-    """Return whether the object is proved."""
+def proved(path: Path, kernel: MatmulKernel, *, rule: bool) -> str:
+    """Return for which sizes the object is proved, in words; nothing if it is refused. With `rule` by the loop rule."""
     try:
-        prove_object(path, kernel)
-    except BitsynthError:
-        return False
-    return True
+        if rule:
+            prove_all_sizes(path, kernel)
+            return "proved for all sizes"
+        return "proved for all sizes" if prove_object(path, kernel).loops else "proved for the listed sizes"
+    except (BitsynthError, Inexact):
+        return ""
 
 
 def buffers(rng: np.random.Generator, fill: str, size: int) -> np.ndarray:
@@ -252,22 +256,24 @@ def computes_the_same(path: Path, right: list[bytes], name: str, kernel: Kernel)
     return os.waitpid(child, 0)[1] == 0
 
 
-def judged(name: str, family: str, count: int, seed: int, folder: Path) -> Counter[tuple[str, str]]:
+def judged(
+    name: str, family: str, count: int, seed: int, folder: Path, *, rule: bool = False
+) -> Counter[tuple[str, str]]:
     """Return how many changed objects of a kernel there are of each kind and verdict."""
     kernel = kernel_named(name)
     unchanged = kernel.library(family)
     out: Counter[tuple[str, str]] = Counter()
-    if not is_proved(unchanged, kernel):
+    if not proved(unchanged, kernel, rule=rule):
         out["none", "WRONG: refused, and right"] += 1
     rng = random.Random(f"{seed} {name} {family}")
     right = list(results(unchanged, name, kernel.entry.kernel))
     for k, wrong in enumerate(wrong_objects(unchanged, name, kernel.spec.isa, count, rng)):
         path = folder / f"{name}_{family}_{k}.so"
         path.write_bytes(wrong.data)
-        same, proved = computes_the_same(path, right, name, kernel.entry.kernel), is_proved(path, kernel)
+        same, sizes = computes_the_same(path, right, name, kernel.entry.kernel), proved(path, kernel, rule=rule)
         verdict = "computes the same, " if same else "computes something else, "
-        out[wrong.kind, verdict + ("proved" if proved else "refused")] += 1
-        if proved and not same:
+        out[wrong.kind, verdict + (sizes or "refused")] += 1
+        if sizes and not same:
             out[wrong.kind, "WRONG: proved, and computes something else"] += 1
             print(f"WRONG: {name} by {family}: {wrong.kind} of {wrong.instruction}")
         path.unlink()
@@ -280,16 +286,17 @@ def main() -> int:
     parser.add_argument("kernels", nargs="*", default=KERNELS)
     parser.add_argument("--count", type=int, default=100, help="changed objects of each kernel and compiler")
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--rule", action="store_true", help="the loop rule judges alone")
     given = parser.parse_args()
     total: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for name in given.kernels:
             for family in FAMILIES:
-                counts = judged(name, family, given.count, given.seed, Path(folder))
+                counts = judged(name, family, given.count, given.seed, Path(folder), rule=given.rule)
                 total += counts
                 print(f"{name} by {family}: {sum(counts.values())} objects", flush=True)
     for (kind, verdict), number in sorted(total.items()):
-        print(f"{kind:<10} {verdict:<42} {number:>5}")
+        print(f"{kind:<10} {verdict:<50} {number:>5}")
     return int(any(verdict.startswith("WRONG") for _, verdict in total))
 
 

@@ -8,6 +8,7 @@ Arithmetic is that of registers, modulo 2**64. Equal numbers are equal values; t
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 WORD_BITS = 64
@@ -44,10 +45,18 @@ class AffineNumber:
     __slots__ = ("_hash", "number", "terms")
 
     def __init__(self, number: int, terms: Mapping[Hashable, int]) -> None:
-        self.number = signed(number)
         kept = [(key, signed(times)) for key, times in terms.items() if signed(times)]
-        self.terms = tuple(sorted(kept, key=lambda x: repr(x[0])))
+        if len(kept) > 1:
+            kept.sort(key=_place_in_order)
+        self.number, self.terms = signed(number), tuple(kept)
         self._hash = hash((self.number, self.terms))
+
+    def _with_number(self, x: int) -> AffineNumber:
+        """Return the sum of the same unknowns with another known part."""
+        out = AffineNumber.__new__(AffineNumber)
+        out.number, out.terms = signed(x), self.terms
+        out._hash = hash((out.number, out.terms))
+        return out
 
     @staticmethod
     def unknown(name: Hashable) -> AffineNumber:
@@ -66,7 +75,11 @@ class AffineNumber:
 
     def __add__(self, other: AffineNumber | int) -> AffineNumber:
         if isinstance(other, int):
-            return AffineNumber(self.number + other, dict(self.terms))
+            return self._with_number(self.number + other)
+        if not other.terms:
+            return self._with_number(self.number + other.number)
+        if not self.terms:
+            return other._with_number(self.number + other.number)
         terms = dict(self.terms)
         for key, times in other.terms:
             terms[key] = terms.get(key, 0) + times
@@ -91,7 +104,7 @@ class AffineNumber:
     @property
     def variable(self) -> AffineNumber:
         """The number without its known part."""
-        return AffineNumber(0, dict(self.terms))
+        return self._with_number(0)
 
     @property
     def unknowns(self) -> set[Hashable]:
@@ -100,10 +113,18 @@ class AffineNumber:
 
     def replaced(self, values: Mapping[Hashable, AffineNumber]) -> AffineNumber:
         """Return the number with other numbers for unknowns."""
-        total = AffineNumber(self.number, {})
+        if not any(key in values for key, _ in self.terms):
+            return self
+        total, terms = self.number, dict[Hashable, int]()
         for key, times in self.terms:
-            total = total + (values[key] if key in values else AffineNumber.unknown(key)) * times
-        return total
+            value = values.get(key)
+            if value is None:
+                terms[key] = terms.get(key, 0) + times
+            else:
+                total += value.number * times
+                for inner, n in value.terms:
+                    terms[inner] = terms.get(inner, 0) + n * times
+        return AffineNumber(total, terms)
 
 
 GeneralNumber = int | AffineNumber
@@ -160,6 +181,16 @@ def array_part(array: Hashable, first: AffineNumber | int) -> tuple[Hashable, in
     if isinstance(first, int) or not first.terms:
         return array, first if isinstance(first, int) else first.number
     return (array, first.variable), first.number
+
+
+@lru_cache(maxsize=1 << 14)
+def key_text(key: Hashable) -> str:
+    """Return an unknown in words that no other has."""
+    return repr(key)
+
+
+def _place_in_order(term: tuple[Hashable, int]) -> str:
+    return key_text(term[0])
 
 
 def _inner(keys: Iterable[Hashable]) -> Iterable[Hashable]:

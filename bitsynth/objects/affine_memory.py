@@ -16,7 +16,10 @@ from bitsynth.objects.values import Byte, Content
 _POINTER = 8
 """Bytes of an address in memory."""
 _STACK, _FRAME = -(1 << 40), -(1 << 41)
-"""What stands for the base of the stack, and for that of an aligned frame of it, in `AffineMemory.written`."""
+"""What stands for the base of the stack, and for that of an aligned frame of it, in `AffineMemory.written`.
+
+Sections have addresses of 0 and above.
+"""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ class AffineMemory(CallMemory):
         if isinstance(address, int):
             raise NotShown(f"{size} bytes are read at {address:#x}, a number in the code")
         place = self._known_place(address, size)
+        if place is not None and place < 0 and any(place + k not in self.written for k in range(size)):
+            raise NotShown(f"{size} bytes at {address} are read before they are written")
         return super().load(address if place is None else place, size)
 
     def store(self, address: GeneralNumber, content: Content) -> None:

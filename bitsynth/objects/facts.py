@@ -6,18 +6,22 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from bitsynth.objects.affine import WORD_BITS, AffineNumber, GeneralNumber, number
+from bitsynth.objects.affine import WORD_BITS, AffineNumber, GeneralNumber, key_text, number
 from bitsynth.objects.memory import NotShown
 from bitsynth.solver.z3 import z3
 
 _LIMIT = 2_000_000
 """Z3's resources for one question, which take about a second; a question that needs more counts as not answered."""
 _END = 1 << WORD_BITS
+_EXAMPLES = 4
+"""The most examples of numbers for which the facts hold that are kept."""
+_Smaller = tuple[AffineNumber, GeneralNumber, GeneralNumber]
+"""An unknown, and the two numbers of which it is the smaller."""
 
 
 @lru_cache(maxsize=1 << 14)
 def _term(x: AffineNumber) -> Any:
-    addends = [times * z3.Int(repr(key)) for key, times in x.terms]
+    addends = [times * z3.Int(key_text(key)) for key, times in x.terms]
     return z3.Sum([*addends, z3.IntVal(x.number)]) if addends else z3.IntVal(x.number)
 
 
@@ -35,9 +39,14 @@ class LinearFacts:
         self._solver.set("rlimit", _LIMIT)
         self._count = 0
         self._implied: dict[int, bool] = {}
+        self._compared: dict[AffineNumber, bool] = {}
+        self._equal: dict[AffineNumber, bool] = {}
+        self._models: list[Any] = []
+        self._examples: list[dict[str, int]] = []
+        self._marked: tuple[list[AffineNumber], list[_Smaller], int] | None = None
         self._asked: list[Any] = []  # Z3 gives the numbers of facts that are gone to others.
         self.equalities: list[AffineNumber] = []
-        self._smaller: list[tuple[AffineNumber, GeneralNumber, GeneralNumber]] = []
+        self._smaller: list[_Smaller] = []
 
     def term(self, x: GeneralNumber) -> Any:
         """Return a number as Z3 has it."""
@@ -46,7 +55,30 @@ class LinearFacts:
     def assume(self, *facts: Any) -> None:
         """Add facts."""
         self._solver.add(*facts)
-        self._implied.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        for answers in (self._implied, self._compared, self._equal, self._models, self._examples):
+            answers.clear()
+
+    @property
+    def is_marked(self) -> bool:
+        """Return whether there is a mark to go back to."""
+        return self._marked is not None
+
+    def mark(self) -> None:
+        """Mark the facts that there are now."""
+        self._marked = list(self.equalities), list(self._smaller), self._count
+        self._solver.push()
+
+    def rewind(self) -> None:
+        """Leave out all facts that were added after the mark."""
+        assert self._marked is not None
+        self._solver.pop()
+        self._solver.push()
+        equalities, smaller, self._count = self._marked
+        self.equalities, self._smaller = list(equalities), list(smaller)
+        self._forget()
 
     def assume_at_most(self, pairs: Iterable[tuple[GeneralNumber, GeneralNumber]]) -> None:
         """Add that the first number of each pair is not greater than the second."""
@@ -58,20 +90,51 @@ class LinearFacts:
         if key not in self._implied:
             self._solver.push()
             self._solver.add(z3.Not(fact))
-            self._implied[key] = self._solver.check() == z3.unsat
+            answer = self._solver.check()
+            self._implied[key] = answer == z3.unsat
+            if answer == z3.sat:
+                self._models = [*self._models, self._solver.model()][-_EXAMPLES:]
             self._solver.pop()
             self._asked.append(fact)
         return self._implied[key]
 
+    def _is_refuted(self, gap: AffineNumber, *, zero: bool) -> bool:
+        """Return whether a number is below 0 in an example, or with `zero` other than 0.
+
+        Examples are numbers for which the facts hold; what is false of one is not implied, without a question to Z3.
+        """
+        for model in self._models:
+            self._examples = [*self._examples, {x.name(): model[x].as_long() for x in model.decls()}][-_EXAMPLES:]
+        self._models = []
+        for example in self._examples:
+            total = gap.number
+            for key, times in gap.terms:
+                value = example.get(key_text(key))
+                if value is None:
+                    break
+                total += times * value
+            else:
+                if total < 0 or (zero and total):
+                    return True
+        return False
+
     def at_most(self, a: GeneralNumber, b: GeneralNumber) -> bool:
         """Return whether a <= b is implied."""
         gap = number(b) - a
-        return gap.number >= 0 if not gap.terms else self.implies(not_negative(gap))
+        if not gap.terms:
+            return gap.number >= 0
+        if gap not in self._compared:
+            self._compared[gap] = not self._is_refuted(gap, zero=False) and self.implies(not_negative(gap))
+        return self._compared[gap]
 
     def equal(self, a: GeneralNumber, b: GeneralNumber) -> bool:
         """Return whether a = b is implied."""
         gap = number(a) - b
-        return gap.number == 0 if not gap.terms else self.implies(self.term(gap) == 0)
+        if not gap.terms:
+            return gap.number == 0
+        if gap not in self._equal:
+            self._equal[gap] = not self._is_refuted(gap, zero=True) and self.implies(self.term(gap) == 0)
+        return self._equal[gap]
 
     def smaller(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the smaller of two numbers: a new unknown, if the facts do not say which it is."""

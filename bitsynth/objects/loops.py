@@ -110,6 +110,8 @@ class LoopRule:
     cuts: set[int] = field(default_factory=set)
     heads: dict[HeadKey, LoopHead] = field(default_factory=dict)
     _fixed: dict[Hashable, bool] = field(default_factory=dict)
+    _left: list[HeadKey | str] = field(default_factory=list)
+    _visited: dict[HeadKey | str, set[int]] = field(default_factory=dict)
 
     def is_fixed(self, content: Content) -> bool:
         """Return whether a content is the same throughout a call: a number, or of bytes that no position decides."""
@@ -140,22 +142,28 @@ class LoopRule:
     def prove(self) -> LoopProof:
         """Return what was shown; NotShown says where the rule does not apply."""
         self._program = ProgramMachine(self.run)
+        self._left = list(reversed(CASES))
         while len(self.cuts) <= _MAX_HEADS:
             try:
                 return self._fixed_point()
             except _NewHead as new:
+                # What is known of the other heads holds for states that are reached, so it stays.
                 self.cuts.add(new.address)
+                through = [x for x, addresses in self._visited.items() if new.address in addresses]
+                self._left += [x for x in through if x not in self._left]
         raise NotShown(f"it has more than {_MAX_HEADS} loops")
 
     def _fixed_point(self) -> LoopProof:
-        self.heads.clear()
-        left: list[HeadKey | str] = list(reversed(CASES))
+        left = self._left
         for _ in range(_MAX_ROUNDS):
             if not left:
                 break
-            for arrival in self._arrivals(left.pop(), check=False):
+            start = left.pop()
+            for arrival in self._arrivals(start, check=False):
                 if self._join(arrival) and arrival.key not in left:
                     left.append(arrival.key)
+                    if arrival.key == start:  # Its other paths are followed with what is known now.
+                        break
         else:
             raise NotShown("no relations were found that hold at all loop heads")
         return self._checked()
@@ -185,20 +193,39 @@ class LoopRule:
     def _arrivals(self, start: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
         """Yield the states at the ends of all paths from a head, or from the entry of the function in a case."""
         prefixes: list[list[bool]] = [[]]
+        place = _Start(start, LinearFacts())
+        if not isinstance(start, str):
+            place.numbers, place.zeros = self._numbers_at(self.heads[start])
+        visited = self._visited.setdefault(start, set())
         for _ in range(_MAX_PATHS):
             if not prefixes:
                 return
-            path = _Path(self, start, prefixes.pop())
+            path = _Path(self, place, prefixes.pop())
             try:
                 arrival = path.follow(check=check)
             except NotShown as why:
                 raise NotShown(f"{self.where(path.memory.at)}: {why}") from None
+            finally:
+                visited.update(path.visited)
             prefixes += path.others
             if count is not None:
                 count.paths += 1
             if arrival is not None:
                 yield arrival
         raise NotShown("there are too many paths between its loops")
+
+    @staticmethod
+    def _numbers_at(head: LoopHead) -> tuple[dict[Hashable, AffineNumber], list[AffineNumber]]:
+        """Return the numbers at a head, with the addresses of rows of its segment, and sums that are 0."""
+        numbers, zeros = head.numbers.sums()
+        if "segment" in numbers:
+            pointers: dict[Hashable, AffineNumber] = {
+                name: AffineNumber.unknown(("row", name[1], numbers["segment"]))
+                for name in numbers
+                if isinstance(name, tuple) and name[0] == "pointer"
+            }
+            numbers = {name: x.replaced(pointers) for name, x in numbers.items()}
+        return numbers, zeros
 
     def _join(self, new: _Arrival) -> bool:
         """Widen what is known of a head so that it holds for a state that reached it; return whether it changed.
@@ -258,19 +285,34 @@ class LoopRule:
         return head
 
 
+@dataclass
+class _Start:
+    """What all paths from a head, or from the entry in a case, begin with: facts, and the numbers at the head."""
+
+    key: HeadKey | str
+    facts: LinearFacts
+    numbers: dict[Hashable, AffineNumber] = field(default_factory=dict)
+    zeros: list[AffineNumber] = field(default_factory=list)
+
+
 class _Path:
     """One path through the code, from a head to the next."""
 
-    def __init__(self, rule: LoopRule, start: HeadKey | str, choices: list[bool]) -> None:
-        self._rule, self._start, self._choices, self._asked, self._taken = rule, start, choices, 0, 0
+    def __init__(self, rule: LoopRule, start: _Start, choices: list[bool]) -> None:
+        self._rule, self._start, self._choices, self._asked, self._taken = rule, start.key, choices, 0, 0
         self.others: list[list[bool]] = []
+        self.visited: dict[int, int] = {}
         processor, program = rule.processor, rule._program
-        self._processor, self._program, self._facts = processor, program, LinearFacts()
+        self._processor, self._program, self._facts = processor, program, start.facts
+        self._numbers, self._zeros = start.numbers, start.zeros
         self._values = processor.values
         self.memory = rule.memory
         self.memory.begin(self._facts)
-        self._case = start if isinstance(start, str) else start[1].case
-        program.assume_sizes(self._case, self._facts)
+        self._case = self._start if isinstance(self._start, str) else self._start[1].case
+        if self._facts.is_marked:
+            self._facts.rewind()
+        else:
+            program.assume_sizes(self._case, self._facts)
 
     def follow(self, *, check: bool) -> _Arrival | None:
         """Run to the next head and return the state there; None if the function returned and the program is done."""
@@ -282,9 +324,9 @@ class _Path:
             address, state = self._begin(kept)
             self._first = state
             self.memory.tile, self.memory.has_tile = state.position["tile"], state.flushed
-            visited: dict[int, int] = {}
+            visited = self.visited
             for _ in range(_MAX_PATH):
-                if visited.get(address, self._asked) != self._asked and address not in rule.cuts:
+                if visited.setdefault(address, self._asked) != self._asked and address not in rule.cuts:
                     raise _NewHead(address)
                 visited[address] = self._asked
                 address = processor.step(address)
@@ -324,23 +366,13 @@ class _Path:
     def _begin(self, kept: dict[str, GeneralContent]) -> tuple[int, ProgramState]:
         """Set the state at the start of the path; return the address of its code, and the program's state."""
         if isinstance(self._start, str):
+            if not self._facts.is_marked:
+                self._facts.mark()
             return self._rule.address, self._program.initial(self._start, self._facts)
         address, mode = self._start
         head = self._rule.heads[self._start]
         facts, registers, memory = self._facts, self._processor.registers, self.memory
-        numbers, zeros = head.numbers.sums()
-        if "segment" in numbers:
-            pointers: dict[Hashable, AffineNumber] = {
-                name: AffineNumber.unknown(("row", name[1], numbers["segment"]))
-                for name in numbers
-                if isinstance(name, tuple) and name[0] == "pointer"
-            }
-            numbers = {name: x.replaced(pointers) for name, x in numbers.items()}
-        self._numbers = numbers
-        for zero in zeros:
-            facts.assume(facts.term(zero) == 0)
-            facts.equalities.append(zero)
-        facts.assume_at_most((_sum(bound, numbers), numbers[bound[1]]) for bound in head.bounds)
+        numbers = self._numbers
         registers.reset()
         for name in registers.general:
             registers.general[name] = self._values.memory(("lost", name), 0, WORD)
@@ -352,7 +384,12 @@ class _Path:
         accs = self._place_accs(head, mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
         state = self._program.unknown(mode, position, accs)
-        self._program.assume_position(state, facts)
+        if not facts.is_marked:
+            facts.assume(*(facts.term(zero) == 0 for zero in self._zeros))
+            facts.equalities += self._zeros
+            facts.assume_at_most((_sum(bound, numbers), numbers[bound[1]]) for bound in head.bounds)
+            self._program.assume_position(state, facts)
+            facts.mark()
         return address, state
 
     def _place_data(self, head: LoopHead) -> None:

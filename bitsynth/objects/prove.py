@@ -178,7 +178,7 @@ def prove_object(
     if all_sizes:
         say("all sizes")
         try:
-            proof.loops = _all_sizes(path, kernel, features, processors)
+            proof.loops = prove_all_sizes(path, kernel, processors)
         except (NotShown, Inexact, ToolError) as why:
             proof.not_all = str(why)
     _cover(proof, processors)
@@ -186,8 +186,8 @@ def prove_object(
     return proof
 
 
-def _all_sizes(path: Path, kernel: MatmulKernel, features: set[str], processors: list[CodeProcessor]) -> LoopProof:
-    """Return what the loop rule shows of the kernel's function; NotShown if it does not apply.
+def prove_all_sizes(path: Path, kernel: MatmulKernel, processors: list[CodeProcessor] | None = None) -> LoopProof:
+    """Return what the loop rule shows of the kernel's function by itself; NotShown or Inexact if it does not apply.
 
     Its processor is added to `processors`.
     """
@@ -196,13 +196,15 @@ def _all_sizes(path: Path, kernel: MatmulKernel, features: set[str], processors:
 
     program, values = kernel.entry.kernel, Contents()
     isa = load(program.isa)
+    features = {isa[op].feature for op in program.forms}
     file = read_object(path, machine_table(isa))
     row_terms = has_row_terms(program, kernel.spec)
     memory = AffineMemory(values, file=file, kernel=program, row_terms=row_terms)
     reference = ProgramRun(program, values, row_terms, memory.part)
     processor = CodeProcessor(file, isa, values, memory, features, any_place=True)
     proof = LoopRule(processor, memory, reference, file.function(kernel.name)).prove()
-    processors.append(processor)
+    if processors is not None:
+        processors.append(processor)
     return proof
 
 

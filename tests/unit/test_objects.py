@@ -101,11 +101,9 @@ def prove_rule(path, name=BYTES):
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     pytest.importorskip("z3")
-    from bitsynth.objects.prove import _all_sizes
+    from bitsynth.objects.prove import prove_all_sizes
 
-    kernel = kernel_of(name)
-    program = kernel.entry.kernel
-    return _all_sizes(path, kernel, {load(program.isa)[op].feature for op in program.forms}, [])
+    return prove_all_sizes(path, kernel_of(name))
 
 
 def run_code(folder, body, isa="avx512", data=""):
@@ -176,7 +174,7 @@ def test_the_command_says_for_which_sizes(capsys, monkeypatch):
     def no_rule(*_):
         raise NotShown("the loop at 0x10 is of no kind that is known")
 
-    monkeypatch.setattr(module, "_all_sizes", no_rule)
+    monkeypatch.setattr(module, "prove_all_sizes", no_rule)
     path = str(library(BYTES, "gcc"))
     main(["verify", BYTES, "--object", path, "--json"])
     facts = json.loads(capsys.readouterr().out)
