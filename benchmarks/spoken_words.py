@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,12 @@ def seconds(count: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32
         yield _second(say, WORDS[rng.integers(len(WORDS))], rng)
 
 
+@cache
 def _synthesizer() -> Callable[[str, str, int, int], NDArray[np.float32]]:
-    """Return a function of word, voice, speed and pitch that returns sound at 16 kHz."""
+    """Return a function of word, voice, speed and pitch that returns sound at 16 kHz.
+
+    The library waits forever if it is initialized twice.
+    """
     import espeakng_loader
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())
