@@ -26,7 +26,7 @@ WIDTHS = ((8, 8), (4, 4), (3, 3), (2, 2), (1, 2))
 """Bits of weights and of activations of the Fashion-MNIST network."""
 FEW_WIDTHS = WIDTHS[:2]
 TUNED_WIDTHS = WIDTHS[2:]
-STEPS = 5000
+STEPS = 4000
 """Steps of fine-tuning."""
 SIZE = 224
 """Pixels of the sides of networks with random weights."""

@@ -40,7 +40,7 @@ _MIN_SAMPLES = 20
 """The fewest samples: a fifth of them is held back."""
 _HELD_BACK = 5
 """One in five samples is held back."""
-_BATCH = 32
+_BATCH = 64
 """Samples of a step."""
 _EVALUATED = 128
 """Samples that are run together to evaluate a state."""
@@ -48,9 +48,9 @@ _WARM_UP = 20
 """Steps in which the learning rate grows."""
 _EVALUATIONS = 20
 """Times that the held-back samples are run, at equal distances."""
-_WEIGHT_RATE = 0.01
+_WEIGHT_RATE = 0.03
 """The first learning rate of weights, in steps of codes."""
-_OTHER_RATE = 0.0003
+_OTHER_RATE = 0.004
 """The first learning rate of biases and of the logarithms of scales."""
 _INSIDE = 0.999
 """The part of the greatest code to which weights are limited."""
