@@ -128,7 +128,7 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
     data = path.read_bytes()
     with path.open("rb") as file:
         start = next(iter(ELFFile(file).address_offsets(at)))
-    decoder = capstone.Cs(*(getattr(capstone, part) for part in table.decoder))
+    decoder = capstone.Cs(*(getattr(capstone, part) for part in table.disassembler))
     decoder.detail = True
     code = list(decoder.disasm(data[start : start + size], at))
     is_x86 = load(isa).table.arch == "x86_64"

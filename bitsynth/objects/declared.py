@@ -99,8 +99,8 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         elf: The machine in an ELF header.
-        decoder: The names of capstone's constants of the architecture and its mode.
-        instructions: Whether an instruction has one byte or more, with prefixes, or is a word of four bytes.
+        disassembler: The names of capstone's constants of the architecture and its mode.
+        instruction_length: "fixed" if instructions are words of four bytes, "variable" if they have one byte or more.
         constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
@@ -125,13 +125,12 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         zero: The names of the register that is always zero.
         page: The bytes of a page, of which instructions compute addresses.
         stack_alignment: What an address in the stack pointer must be a multiple of.
-        undefined: Masks and values of encodings that capstone decodes and the machine refuses.
-        encodings: Encodings with prefixes, of which capstone's operands do not say all.
+        encodings: Encodings with prefixes, of which capstone's operands do not say all; for a variable length.
     """
 
     elf: str
-    decoder: tuple[str, str]
-    instructions: Literal["prefixed", "words"]
+    disassembler: tuple[str, str]
+    instruction_length: Literal["fixed", "variable"]
     absolute: dict[str, int]
     relative: dict[str, int]
     arguments: list[str]
@@ -154,7 +153,6 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero: list[str] = []
     stack_alignment: int = 1
     page: int = 1
-    undefined: list[tuple[int, int]] = []
     saved_vectors: list[int] = []
     saved_bytes: int = 0
     link: str = ""

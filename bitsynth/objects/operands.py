@@ -38,20 +38,23 @@ def wrapped(x: GeneralNumber) -> GeneralNumber:
 
 
 class CodePlaces(Protocol):
-    """What addresses of the code are in registers; `ins` is an instruction that capstone decoded."""
+    """What registers hold for addresses of the code: numbers, or distances from unknown bases.
+
+    `ins` is an instruction as capstone disassembled it.
+    """
 
     def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return an address of the object that an instruction has as a distance in its bytes from `field` on."""
 
     def behind(self, ins: Any, following: int) -> GeneralNumber:
-        """Return the address behind a call, which is at `following` here."""
+        """Return the address behind a call, which is `following` in the file."""
 
     def destination(self, x: GeneralContent) -> int:
-        """Return where the code at an address is here; NotShown if that is not known."""
+        """Return the address in the file of what registers hold for an address; NotShown if it is not known."""
 
 
 class KnownPlaces:
-    """Addresses of code that are numbers."""
+    """Addresses of code as numbers: those of the file."""
 
     def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return the address."""

@@ -6,62 +6,41 @@ architecture, by mnemonic and operand sizes; an instruction that is declared now
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bitsynth.errors import ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import Isa
 from bitsynth.objects.affine import AffineNumber, GeneralNumber
 from bitsynth.objects.declared import machine_table
+from bitsynth.objects.decoder import InstructionDecoder
 from bitsynth.objects.elf import INSTALL, ObjectFile
+from bitsynth.objects.fixed_length_decoder import FixedLengthDecoder
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.operands import WORD, Action, GeneralContent, RegisterFile, affine_of
-from bitsynth.objects.prefix_decoder import PrefixDecoder
 from bitsynth.objects.values import Contents
-from bitsynth.objects.word_decoder import WordDecoder
+from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 
 _STACK_BYTES = 1 << 16
 _MAX_INSTRUCTIONS = 20_000_000
 """The most instructions of a call."""
 
 
-class Decoder(Protocol):
-    """What instructions of an architecture do; `ins` is one that capstone decoded."""
-
-    def is_defined(self, ins: Any) -> bool:
-        """Return whether the machine has the instruction."""
-
-    def may_branch(self, ins: Any) -> bool:
-        """Return whether it is a conditional jump."""
-
-    def require_fields(self, ins: Any, file: ObjectFile) -> None:
-        """Raise NotShown if it uses a distance between parts of the object as a number.
-
-        Where the object is loaded decides that number. Distances are fields of addresses and of jumps; without one a
-        jump stays in its part.
-        """
-
-    def action(self, ins: Any, following: int) -> Action:
-        """Return a function that runs it, given the address behind it; NotShown if it is not known."""
-
-
-_DECODERS: dict[str, Callable[[Isa, RegisterFile, Collection[str], Any], Decoder]] = {
-    "prefixed": PrefixDecoder,
-    "words": WordDecoder,
-}
+_DECODERS: dict[str, type[InstructionDecoder]] = {"fixed": FixedLengthDecoder, "variable": VariableLengthDecoder}
+"""By `MachineTable.instruction_length`."""
 
 
 class CodeProcessor:
     """A processor that runs functions of one object: one with the base of the instruction set and some `features`.
 
-    With `any_place` addresses of the object are unknown, as distances from `ObjectPart.base`: code runs where the file
-    has it, and what it computes of its place is the same wherever the object is loaded.
+    With `any_place` the object may be loaded anywhere: an address that code computes from its own place is a sum, a
+    distance from the unknown `ObjectPart.base`. The instructions are those at the addresses that the file has.
 
     Attributes:
-        decoded: The instructions that were run, by address, and the address behind each.
+        decoded: By address, the instructions that were run and the address of the next one.
         taken: Whether conditional jumps were taken, by address.
-        returns: What stands for addresses that a function returns to and that are unknown.
+        returns: With `any_place` the address in the file of each unknown address that a function may return to.
         text: Instructions in words, by address.
     """
 
@@ -81,10 +60,11 @@ class CodeProcessor:
             raise ToolError(INSTALL) from None
         self.file, self.isa, self.values, self.memory = file, isa, values, memory
         self._table = machine_table(isa)
-        self._disassembler = capstone.Cs(*(getattr(capstone, name) for name in self._table.decoder))
+        self._disassembler = capstone.Cs(*(getattr(capstone, name) for name in self._table.disassembler))
         self._disassembler.detail = True
         self.registers = RegisterFile(self._table, values, memory)
-        self._decoder: Decoder = _DECODERS[self._table.instructions](isa, self.registers, {"", *features}, capstone)
+        decoder = _DECODERS[self._table.instruction_length]
+        self._decoder = decoder(isa, self.registers, {"", *features}, capstone)
         self._any_place = any_place
         self.returns = dict[GeneralNumber, int]()
         if any_place:
@@ -205,7 +185,10 @@ class CodeProcessor:
 
 
 class _AnyPlaces:
-    """Addresses of code that are distances from the part of an object; `returns` has where those behind calls are."""
+    """Addresses of code as distances from the part of an object that they are in, whose address is unknown.
+
+    `returns` gets the address in the file of each place behind a call, by the unknown address.
+    """
 
     def __init__(self, file: ObjectFile, returns: dict[GeneralNumber, int]) -> None:
         self._file, self._returns = file, returns
@@ -216,14 +199,14 @@ class _AnyPlaces:
         return AffineNumber.unknown(part.base) + (address - part.origin)
 
     def behind(self, ins: Any, following: int) -> GeneralNumber:
-        """Return the address behind a call, and note where it is."""
+        """Return the unknown address behind a call, and note the address in the file."""
         part = self._file.part_at(ins.address)
         back = AffineNumber.unknown(part.base) + (following - part.origin)
         self._returns[back] = following
         return back
 
     def destination(self, x: GeneralContent) -> int:
-        """Return where the code at an address is here; NotShown if it is none behind a call."""
+        """Return the address in the file of an unknown address; NotShown if that is behind no call."""
         to = x if isinstance(x, int) else affine_of(x)
         if to is None or to not in self._returns:
             raise NotShown("it returns to an address that is not known")

@@ -179,7 +179,7 @@ def test_each_instruction_does_what_the_emulator_does(machines):
 
 
 def machines_vector(form):
-    from bitsynth.objects.word_decoder import _is_vector
+    from bitsynth.objects.fixed_length_decoder import _is_vector
 
     return _is_vector(form)
 

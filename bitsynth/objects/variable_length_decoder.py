@@ -1,4 +1,4 @@
-"""Instructions with prefixes as functions of a processor's registers and memory: those of x86-64.
+"""The decoder of instructions of one byte or more, which may have prefixes: those of x86-64.
 
 Prefixes and encodings that other sets have, or about which processors disagree, are refused.
 """
@@ -13,6 +13,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.objects.affine import GeneralNumber, is_multiple
 from bitsynth.objects.arithmetic import as_signed
 from bitsynth.objects.declared import by_mnemonic
+from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, GeneralContent, RegisterFile, wrapped
@@ -25,21 +26,16 @@ _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
 
-class PrefixDecoder:
-    """Instructions that capstone decoded, as functions of a `RegisterFile`; sets of `features` alone are known.
-
-    Methods that take `ins`, an instruction that capstone decoded, take one of its operands and the address of the next
-    instruction too.
-    """
+class VariableLengthDecoder(InstructionDecoder):
+    """Decodes instructions of one byte or more; `MachineTable.encodings` has what capstone's operands do not say."""
 
     def __init__(self, isa: Isa, registers: RegisterFile, features: Collection[str], capstone: Any) -> None:
+        super().__init__(isa, registers, features, capstone)
         assert registers.table.encodings is not None
-        self._isa, self._registers, self._features = isa, registers, features
-        self._table, self._encodings = registers.table, registers.table.encodings
-        self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
+        self._encodings = registers.table.encodings
 
     def is_defined(self, ins: Any) -> bool:
-        """Return whether the machine has an instruction that capstone decoded."""
+        """Return whether the machine has an instruction: capstone disassembles some that processors refuse."""
         undefined = self._encodings.undefined
         return not any(ins.bytes[0] == x and ins.bytes[at] & mask == bits for x, at, mask, bits in undefined)
 
@@ -91,16 +87,6 @@ class PrefixDecoder:
         """
         if ins.bytes[0] not in first:
             raise NotShown("a prefix of this kind is not known")
-
-    def _is_register(self, operand: Any) -> bool:
-        return bool(operand.type == self._kinds[0])
-
-    def _is_memory(self, operand: Any) -> bool:
-        return bool(operand.type == self._kinds[1])
-
-    def _is_immediate(self, operand: Any) -> bool:
-        """Return whether an operand is a number in the instruction."""
-        return bool(operand.type == self._kinds[2])
 
     def _address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
         """Return a function that computes the address of an operand in memory."""
@@ -293,7 +279,7 @@ class PrefixDecoder:
         # A shift by 1 may be written without the 1.
         second = 1 if what.does.startswith("shift") and len(given) == 1 else what.second
         if len(given) + (what.first is not None) + (second is not None) != 2:
-            raise NotShown("no declaration of this instruction with these operands")
+            raise NotShown(UNKNOWN_OPERANDS)
         reads = [self._reader(ins, operand, following) for operand in given]
         write = self._number_writer(ins, operands[0], following) if what.result else None
         both = len(operands) == 2 and all(map(self._is_register, operands)) and operands[0].reg == operands[1].reg
@@ -314,13 +300,10 @@ class PrefixDecoder:
 
     def _vector_action(self, ins: Any, following: int) -> Action:
         name, operands, registers = ins.mnemonic, list(ins.operands), self._registers
-        known = by_mnemonic(self._isa).get(name)
-        if not known:
-            raise NotShown("no declaration of this instruction")
-        self._require_no_prefix(ins, self._encodings.vector)
-        forms = [form for form in known if form.feature in self._features]
-        if not forms:
-            raise NotShown(f"the kernel does not need {known[0].feature}, which this instruction is of")
+        declared = by_mnemonic(self._isa).get(name, ())
+        if declared:
+            self._require_no_prefix(ins, self._encodings.vector)
+        forms = self._allowed_forms(declared)
         widest = max(self._table.vectors.values())
         narrow = name not in self._encodings.any_width and all(operand.size < widest for operand in operands)
         if ins.bytes[0] in self._encodings.widest and (8 * widest > self._isa.table.vector_bits or narrow):
@@ -341,11 +324,9 @@ class PrefixDecoder:
             if self._fits(form, to, given, imm, order, spread=spread):
                 break
         else:
-            raise NotShown("no declaration of this instruction with these operands")
-        declared = [form.operands[k] for k in order]
-        reads = [
-            self._vector_reader(ins, x, o.type.total_bits // 8, following) for x, o in zip(given, declared, strict=True)
-        ]
+            raise NotShown(UNKNOWN_OPERANDS)
+        sizes = [form.operands[k].type.total_bits // 8 for k in order]
+        reads = [self._vector_reader(ins, x, size, following) for x, size in zip(given, sizes, strict=True)]
         in_order = [reads[order.index(k)] for k in range(len(order))]
         write = self._vector_writer(ins, to, following)
         apply, number = registers.values.apply, imm or 0

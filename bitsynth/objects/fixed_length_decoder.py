@@ -1,4 +1,4 @@
-"""Instructions of four bytes as functions of a processor's registers and memory: those of AArch64.
+"""The decoder of instructions that all have four bytes: those of AArch64.
 
 Capstone's operands say which registers, lanes and shifts an instruction has.
 """
@@ -15,12 +15,12 @@ from bitsynth.isa.types import VecType
 from bitsynth.objects.affine import AffineNumber, GeneralNumber, is_multiple
 from bitsynth.objects.arithmetic import as_signed
 from bitsynth.objects.declared import by_mnemonic
+from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import WORD, Action, GeneralContent, RegisterFile, wrapped
 from bitsynth.objects.values import Content
 
-_OPERANDS = "no declaration of this instruction with these operands"
 _VECTOR = 16
 """Bytes of a vector register."""
 _EVERY = (1 << 8 * WORD) - 1
@@ -29,15 +29,11 @@ _GROUP = "4B"
 """The arrangement of a lane that is four bytes, of which dot products take one."""
 
 
-class WordDecoder:
-    """Instructions that capstone decoded, as functions of a `RegisterFile`; sets of `features` alone are known.
-
-    Methods that take `ins`, an instruction that capstone decoded, take one of its operands too.
-    """
+class FixedLengthDecoder(InstructionDecoder):
+    """Decodes instructions of four bytes."""
 
     def __init__(self, isa: Isa, registers: RegisterFile, features: Collection[str], capstone: Any) -> None:
-        self._isa, self._registers, self._features, self._table = isa, registers, features, registers.table
-        self._kinds = capstone.CS_OP_REG, capstone.CS_OP_MEM, capstone.CS_OP_IMM
+        super().__init__(isa, registers, features, capstone)
         names: dict[str, dict[int, str]] = {start: {} for start in ("VAS", "CC", "SFT", "EXT")}
         constants, start_of_all = import_module(f"capstone.{self._table.constants}"), self._table.constants.upper()
         for name in dir(constants):
@@ -52,11 +48,6 @@ class WordDecoder:
             "inverted": self._constant, "load": self._load, "store": self._store, "compare": self._compare,
             "nothing": lambda ins, following, does: lambda: None,
         }  # fmt: skip
-
-    def is_defined(self, ins: Any) -> bool:
-        """Return whether the machine has an instruction that capstone decoded."""
-        word = int.from_bytes(ins.bytes, "little")
-        return not any(word & mask == bits for mask, bits in self._table.undefined)
 
     def may_branch(self, ins: Any) -> bool:
         """Return whether an instruction is a conditional jump."""
@@ -91,16 +82,6 @@ class WordDecoder:
                 return self._expression(ins)
         return self._vector_action(ins)
 
-    def _is_register(self, operand: Any) -> bool:
-        return bool(operand.type == self._kinds[0])
-
-    def _is_memory(self, operand: Any) -> bool:
-        return bool(operand.type == self._kinds[1])
-
-    def _is_immediate(self, operand: Any) -> bool:
-        """Return whether an operand is a number in the instruction."""
-        return bool(operand.type == self._kinds[2])
-
     def _is_general(self, ins: Any, operand: Any) -> bool:
         """Return whether an operand is a general register, or the one that is always zero."""
         name = ins.reg_name(operand.reg) if self._is_register(operand) else ""
@@ -108,7 +89,7 @@ class WordDecoder:
 
     def _register(self, ins: Any, operand: Any) -> str:
         if not self._is_register(operand):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         return str(ins.reg_name(operand.reg))
 
     def _size(self, ins: Any, operand: Any) -> int:
@@ -137,20 +118,20 @@ class WordDecoder:
         shift = self._shifts[operand.shift.type] if operand.shift.type else ""
         if self._is_immediate(operand):
             if shift not in {"", "LSL"}:
-                raise NotShown(_OPERANDS)
+                raise NotShown(UNKNOWN_OPERANDS)
             value = int(operand.imm) << amount * (shift != "") & every
             return lambda: value
         name, own = self._register(ins, operand), self._size(ins, operand)
         if operand.vector_index >= 0 or not self._is_general(ins, operand):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         plain = (lambda: 0) if name in self._table.zero else self._registers.general_reader(name, own)
         if not shift and not operand.ext:
             if own != size:
-                raise NotShown(_OPERANDS)
+                raise NotShown(UNKNOWN_OPERANDS)
             return plain
         extension = self._extensions[operand.ext] if operand.ext else ""
         if own != size and not extension:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         registers = self._registers
 
         def read() -> GeneralContent:
@@ -182,7 +163,7 @@ class WordDecoder:
         size = self._size(ins, operands[0])
         given = operands[1:] if what.result else operands
         if len(given) + (what.first is not None) != 2 + (what.then != ""):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         reads = self._numbers(ins, given, size)
         write = self._number_writer(ins, operands[0]) if what.result else None
         every = (1 << 8 * size) - 1
@@ -236,7 +217,7 @@ class WordDecoder:
             return reads[text]
         names, compute = self._table.expression(text)
         if not set(names) <= set(reads):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
 
         def value() -> GeneralContent:
             x = compute(*(registers.number(reads[name]()) for name in names), 0)
@@ -248,7 +229,7 @@ class WordDecoder:
         registers, operands = self._registers, ins.operands
         names, compute = self._table.expression(self._table.expressions[ins.mnemonic])
         if len(names) != len(operands) - 1:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         reads = [self._reader(ins, x, self._size(ins, x) if self._is_register(x) else WORD) for x in operands[1:]]
         write, every = self._writer(ins, operands[0]), (1 << 8 * self._size(ins, operands[0])) - 1
         return lambda: write(compute(*(registers.known(read()) for read in reads), 0) & every)
@@ -342,14 +323,14 @@ class WordDecoder:
     def _move(self, ins: Any, following: int, does: str) -> Action:
         operands = ins.operands
         if len(operands) != 2:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         to, of = operands
         size = self._size(ins, to)
         if does == "move part":
             return self._move_part(ins, size)
         if self._is_immediate(of):
             if not self._is_general(ins, to):
-                raise NotShown(_OPERANDS)
+                raise NotShown(UNKNOWN_OPERANDS)
             read, write = self._reader(ins, of, size), self._writer(ins, to)
             return lambda: write(read())
         general = [self._is_general(ins, operand) for operand in operands]
@@ -365,7 +346,7 @@ class WordDecoder:
         moved = min(size, given)
         narrower = (of.vector_index >= 0 and general[0]) or (to.vector_index >= 0 and general[1])
         if size != given and not (narrower and moved == (given if general[0] else size)):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         source, into = self._source(ins, of, moved), self._into(ins, to)
         return lambda: into(source())
 
@@ -381,14 +362,14 @@ class WordDecoder:
         """Return a function that writes a lane, or a part of a general register, to every lane."""
         registers, (to, of) = self._registers, ins.operands
         if to.vector_index >= 0 or not to.vas:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         bits, lanes = self._arrangement(to)
         general = self._is_general(ins, of)
         # Capstone 5 leaves the arrangement of some lanes out; it is that of the result.
         if not general and (of.vector_index < 0 or (of.vas and self._arrangement(of)[0] != bits)):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         if general and self._size(ins, of) * 8 < bits:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         source, into = self._source(ins, of, bits // 8), self._into(ins, to)
         return lambda: into(registers.values.content(source().data * lanes))
 
@@ -396,11 +377,11 @@ class WordDecoder:
         """Return a function that writes a number to every lane."""
         registers, (to, of) = self._registers, ins.operands
         if not self._is_immediate(of) or to.vector_index >= 0:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         bits, lanes = self._arrangement(to) if to.vas else (8 * self._size(ins, to), 1)
         value, shift = int(of.imm), self._shifts[of.shift.type] if of.shift.type else ""
         if shift not in {"", "LSL", "MSL"}:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         if shift:
             value <<= of.shift.value
         if shift == "MSL":  # Ones move in.
@@ -457,7 +438,7 @@ class WordDecoder:
         places = [k for k, operand in enumerate(operands) if self._is_memory(operand)]
         if not places:
             if len(operands) != 2 or not self._is_immediate(operands[1]):
-                raise NotShown(_OPERANDS)
+                raise NotShown(UNKNOWN_OPERANDS)
             at = registers.places.placed(ins, 0, int(operands[1].imm))
             return operands[:1], lambda do: do(at)
         (k,) = places
@@ -465,7 +446,7 @@ class WordDecoder:
         address = self._address(ins, place)
         if not ins.writeback:
             if behind:
-                raise NotShown(_OPERANDS)
+                raise NotShown(UNKNOWN_OPERANDS)
             return targets, lambda do: do(address())
         base = str(ins.reg_name(place.mem.base))
         if any(self._is_general(ins, x) and ins.reg_name(x.reg) in self._table.general[base] for x in targets):
@@ -542,15 +523,10 @@ class WordDecoder:
 
     def _vector_action(self, ins: Any) -> Action:
         registers, name, operands = self._registers, ins.mnemonic, list(ins.operands)
-        known = [x for x in by_mnemonic(self._isa).get(name, ()) if _is_vector(x)]
-        if not known:
-            raise NotShown("no declaration of this instruction")
-        forms = [form for form in known if form.feature in self._features]
-        if not forms:
-            raise NotShown(f"the kernel does not need {known[0].feature}, which this instruction is of")
+        forms = self._allowed_forms([x for x in by_mnemonic(self._isa).get(name, ()) if _is_vector(x)])
         imm = operands.pop().imm if self._is_immediate(operands[-1]) else None
         if not all(map(self._is_register, operands)) or any(x.shift.type or x.ext for x in ins.operands):
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         if imm is None and operands[-1].vector_index >= 0:
             imm = operands[-1].vector_index
         for form in forms:
@@ -560,7 +536,7 @@ class WordDecoder:
             if self._fits(ins, form, operands[0], given, imm, order):
                 break
         else:
-            raise NotShown(_OPERANDS)
+            raise NotShown(UNKNOWN_OPERANDS)
         numbers = [registers.vector_number(self._register(ins, x)) for x in given]
         reads = [(numbers[order.index(k)], x.type.total_bits // 8) for k, x in enumerate(form.operands)]
         to, apply, constant = (
@@ -644,4 +620,4 @@ def _shifted(x: GeneralNumber, shift: str, amount: int, bits: int) -> GeneralNum
         return as_signed(x, bits) >> amount & every
     if shift == "ROR":
         return (x >> amount | x << bits - amount) & every
-    raise NotShown(_OPERANDS)
+    raise NotShown(UNKNOWN_OPERANDS)
