@@ -32,7 +32,7 @@ class Constants:
     def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the numbers that describe the layer (`runtime_abi.described`), int64, and the arrays' bytes, uint8."""
         starts: dict[str, int] = {}
-        parts, size = [np.zeros(0, np.uint8)], 0
+        parts, size = [np.zeros(0, np.uint8)], 0  # A layer without weights may have no arrays.
         for name in (name for name, _ in ARRAYS if name in self.arrays):
             array, starts[name] = self.arrays[name], size
             parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))

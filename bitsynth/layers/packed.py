@@ -16,6 +16,12 @@ from bitsynth.emit.runtime_abi import SHAPE, Number
 from bitsynth.emit.self_test import SelfTestEpilogue, SelfTestLayer
 from bitsynth.errors import SpecError
 from bitsynth.layers import depthwise
+from bitsynth.layers.column_packing import (
+    ColumnPacking,
+    constants_without_weights,
+    extreme_codes,
+    plan_column_packing,
+)
 from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues import (
@@ -30,7 +36,6 @@ from bitsynth.layers.epilogues.accumulators import values_as_accumulators
 from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.residual import residual_operand
-from bitsynth.layers.given_columns import GivenColumns, constants_without_weights, extreme_codes, given_columns
 from bitsynth.layers.packed_codes import Packed, packed_words
 from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.spec import LayerSpec
@@ -52,15 +57,15 @@ class PackedLayer:
     """A planned layer with its weights, codes (OC, IC / groups, KH, KW), and the epilogue of its sums.
 
     `codes` is None if weights are given at each call, as the second factor of a product of two edges is: a dense layer
-    whose `columns` say how C packs them. `bias`, integers, one a channel or one for all, is part of the sums. Arrays
-    are not to be written: they are read-only. SpecError if weights, bias or epilogue do not fit the plan.
+    whose `column_packing` says how C packs them. `bias`, integers, one a channel or one for all, is part of the sums.
+    Arrays are not to be written: they are read-only. SpecError if weights, bias or epilogue do not fit the plan.
     """
 
     plan: LayerPlan
     codes: NDArray[np.uint8] | None
     epilogue: Epilogue | None = None
     bias: ArrayLike = 0
-    columns: GivenColumns | None = field(init=False, repr=False)
+    column_packing: ColumnPacking | None = field(init=False, repr=False)
     programs: LayerPrograms = field(init=False, repr=False)
     constants: Constants = field(init=False, repr=False)
     _description: Description = field(init=False, repr=False)
@@ -80,7 +85,7 @@ class PackedLayer:
             raise SpecError("a layer whose weights are given at each call is a dense layer on a kernel of tiles")
         finish = choose_finishing(kernel, self.plan.computed, computed, bias, self.epilogue, weights_are_given=given)
         whole = self._constants(finish, computed, bias)
-        object.__setattr__(self, "columns", self._given_columns(finish, bias) if given else None)
+        object.__setattr__(self, "column_packing", self._column_packing(finish, bias) if given else None)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
@@ -110,14 +115,14 @@ class PackedLayer:
         numbers["joined_pixels"] = finish.joined
         return Constants(MappingProxyType(numbers), MappingProxyType({**of_kernel.arrays, **arrays}))
 
-    def _given_columns(self, finish: Finishing, bias: NDArray[np.int64]) -> GivenColumns:
-        """Return how the columns of weights that are given at each call are packed, in the order of `finish`."""
+    def _column_packing(self, finish: Finishing, bias: NDArray[np.int64]) -> ColumnPacking:
+        """Return how C packs the columns of weights that are given at each call, in the order of `finish`."""
         spec, kernel = self.plan.computed, self.plan.kernel
         assert isinstance(kernel, MatmulKernel)
         form = Form(self.plan.schedule.gather, finish.unit, finish.folds)
         own, offset = self.plan.spec.wgt, Offset(bias, spec.zero_point)
         layer = kernel.entry.kernel, self.plan.product, own, spec.geometry
-        return given_columns(*layer, offset, form, finish.order(spec.geometry))
+        return plan_column_packing(*layer, offset, form, finish.order(spec.geometry))
 
     def _interface(self) -> dict[str, Number]:
         """Return the numbers on the layouts of activations and results."""

@@ -165,9 +165,9 @@ class Matrices:
         return math.prod(self.outer)
 
     def all_starts(self) -> tuple[Tensor, ...]:
-        """Return the first element of both factors in each product, uint32; SpecError if that does not hold it.
+        """Return the place of the first element of both factors in each product: two arrays (count,), uint32.
 
-        Behind them is that of results, unless these lie in order.
+        A third array has that of results, unless these lie in order. SpecError if a place exceeds uint32.
         """
         sides = self.rows[:-2], self.columns[:-2], *((self.results[:-1],) if self.results else ())
         return tuple(map(self._starts, sides))
@@ -188,7 +188,7 @@ class LayerStep:
 
     `inputs` are activations, the weights if these are an edge, and, if the epilogue has one, the residual; `outputs`
     the results and, if it is kept, the sum. `image` is (batch, height, width) of the activations as the layer takes
-    them. `matrices` says where both factors lie if weights are an edge: of each product `image` has a row of the batch.
+    them. `matrices` says where both factors lie if weights are an edge; then `image` is (products, 1, rows).
     """
 
     kind: ClassVar[str] = "layer"

@@ -141,8 +141,8 @@ def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterab
     """Return the method of a step, its kernel and constants; `ops` has the operators of all nodes by name."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
-        columns = step.layer.columns
-        arrays = [*step.layer.constants.arrays.values(), *(columns.arrays.values() if columns else ())]
+        packing = step.layer.column_packing
+        arrays = [*step.layer.constants.arrays.values(), *(packing.arrays.values() if packing else ())]
         return str(plan.schedule), plan.kernel.name, arrays
     if isinstance(step, GlueStep):
         constants = step.glue.constants

@@ -217,16 +217,16 @@ static void product_task(void *argument, size_t slot)
             copy_vectors(&m->rows, p->rows, layer.in_channels, given, rows, layer.in_channels);
             given = rows;
         }
-        uint8_t *to = (uint8_t *)p->tensors->output
+        uint8_t *result = (uint8_t *)p->tensors->output
             + (m->result_starts ? m->result_starts[g] : g * size) * bytes;
         const struct bs_tensors tensors = {
             given,
             offset_by(p->tensors->residual, g * residual_bytes),
-            p->copies_results ? results : to,
+            p->copies_results ? results : result,
             NULL};
         p->statuses[slot] = bs_layer_run(&layer, in, &tensors, of_layer, p->layer_bytes, p->pool);
         if (p->copies_results && p->statuses[slot] == BS_OK)
-            deliver(p, results, to);
+            deliver(p, results, result);
     }
 }
 

@@ -232,8 +232,9 @@ def _choose(
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, spec.product(kernel.spec.isa), spec.geometry, weight, Offset(bias, spec.zero_point)
-        depends = remaining(kernel.entry.kernel, layer[1]).factor != 1
-        if can_fold(*layer) and not (weights_are_given and depends):
+        # Where sums have a factor, the program adds a number of each column, which depends on its weights.
+        depends_on_weights = remaining(kernel.entry.kernel, layer[1]).factor != 1
+        if can_fold(*layer) and not (weights_are_given and depends_on_weights):
             sums.insert(0, (True, accumulators_of_kernel(*layer)))
     return _finish_accumulators(kernel, spec, sums, epilogue)
 

@@ -93,9 +93,10 @@ class MultiplyShift(ClampedCodes):
         return codes.clip(*self.codes).astype(self.out_type)
 
     def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
-        """Yield the spec of `sums` that are values but for addends of rows and columns, then one of 64 bits for any.
+        """Yield a spec that adds in 32 bits, if that holds all sums, then one that adds in 64 bits.
 
-        Codes go to words of `planes` bit planes, or to bytes if it is 0.
+        There is none for `sums` that have a factor or a shift, and none of 64 bits for sums to which numbers of rows or
+        columns are added. Codes go to words of `planes` bit planes, or to bytes if it is 0.
         """
         if sums.factor != 1 or sums.shift:
             return
@@ -128,8 +129,8 @@ def _quotients(values: NDArray[np.int64], multiplier: NDArray[np.int64]) -> NDAr
 
 
 def _addends(right: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return what is added before shifts `right` (channels,): half a unit, and to negative numbers -1, to be rounded.
+    """Return what is added to quotients before shifts `right` (channels,): to all of them, and to negative ones too.
 
-    Nothing is where there is no shift.
+    The first is half a unit, the second -1, so that halves go away from 0. Both are 0 where there is no shift.
     """
     return (np.left_shift(1, right) >> 1), np.where(right > 0, -1, 0)

@@ -247,7 +247,7 @@ def layer_formulas(layer: PackedLayer) -> list[Claim]:
     do: numbers that are the same for all columns are one number.
     """
     claims = [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
-    return [_with_common_rows(claim) for claim in claims] if layer.columns is not None else claims
+    return [_with_common_rows(claim) for claim in claims] if layer.codes is None else claims
 
 
 def _with_common_rows(claim: Claim) -> Claim:

@@ -259,8 +259,8 @@ def _step(
         layer = _layer(of_layer, sums, isa, matrices)
         _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
         if matrices is not None:
-            assert layer.columns is not None
-            for array in (*matrices.all_starts(), *layer.columns.arrays.values()):
+            assert layer.column_packing is not None
+            for array in (*matrices.all_starts(), *layer.column_packing.arrays.values()):
                 constants.place(np.ascontiguousarray(array).tobytes())
         return LayerStep(*names, layer, _image(of_layer.image), matrices)
     if record.kind == "glue":

@@ -111,7 +111,7 @@ def _fit_summands(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> _Fixe
 
 
 def find_multiply_shift(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> MultiplyShift | None:
-    """Return the epilogue of a chain that begins with the operator `multiply_shift`; None if its codes are others.
+    """Return the epilogue of a chain that begins with the operator `multiply_shift`; None if it gives other codes.
 
     The operator's own numbers are tried, with the limits of the chain's codes, and compared at the deciding points.
     """

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
 
-from bitsynth.emit.columns import column_inputs
+from bitsynth.emit.column_packer import column_inputs
 from bitsynth.graph.arithmetic.fractions import FUNCTIONS
 from bitsynth.graph.float_products import multiply_accumulates
 from bitsynth.graph.ir import Graph, Node

@@ -199,10 +199,6 @@ def _find_move(def_use: DefUse, product: Product, edge: str) -> Node | None:
     return reader if reader.attributes["order"][-1] == product.factors.rank - 1 else None
 
 
-_LAYOUTS_OF_FACTORS = ((Layout.NHWC, Layout.PLAIN), (Layout.PLAIN, Layout.NHWC))
-"""Layouts of matrices, and of factors of more axes, the usual one first: rows of several matrices are joined there."""
-
-
 class ProductGroup(FusionGroup):
     """A product and its epilogue, computed by one layer."""
 
@@ -227,8 +223,10 @@ class ProductGroup(FusionGroup):
             operand = self.maker.act if edge == self.product.start else self.maker.columns
             assert operand is not None
             rank = len(self.def_use.graph.edges[edge].shape)
-            are_joined = edge == factors.rows.edge and not factors.outer and rank > 2
-            return tuple(Format.codes(operand, layout) for layout in _LAYOUTS_OF_FACTORS[rank > 2][: 2 - are_joined])
+            layouts: tuple[Layout, ...] = (Layout.PLAIN, Layout.NHWC) if rank > 2 else (Layout.NHWC, Layout.PLAIN)
+            if edge == factors.rows.edge and not factors.outer and rank > 2:
+                layouts = (Layout.PLAIN,)  # Rows of several matrices follow each other there alone.
+            return tuple(Format.codes(operand, layout) for layout in layouts)
         layouts = (Layout.PLAIN,) if self.product.layout == Layout.PLAIN else (Layout.NHWC, Layout.PACKED)
         return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
 

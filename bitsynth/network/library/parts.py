@@ -9,7 +9,7 @@ from functools import cache
 from weakref import WeakKeyDictionary
 
 from bitsynth.emit.c_names import list_functions
-from bitsynth.emit.columns import column_files
+from bitsynth.emit.column_packer import column_files
 from bitsynth.emit.glue import VARIABLES, glue_program_source
 from bitsynth.emit.layer_program import epilogue_source
 from bitsynth.emit.runtime_files import glue_files, matrix_files, network_files, runtime_files
@@ -83,7 +83,7 @@ class Parts:
         source = layer.plan.kernel.source_for(layer.programs.reader)
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
         name = _kept(self.kernels, source.name, files)
-        if layer.columns is not None:
+        if layer.codes is None:
             assert isinstance(layer.plan.kernel, MatmulKernel)
             own = column_files(layer.plan.kernel.entry.kernel, layer.plan.kernel.spec)
             self.columns[name] = {_as(source.name, name, n): _as(source.name, name, x) for n, x in own.items()}

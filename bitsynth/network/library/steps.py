@@ -216,17 +216,17 @@ class StepWriter:
             "matrices",
             about,
             fields,
-            [("layer", f"&layer_{number}"), *self._matrices(step.layer, step.matrices, kernel)],
-            step.image,
-            _two((first, *others)),
-            columns,
-            _two(results),
+            matrices=[("layer", f"&layer_{number}"), *self._matrices(step.layer, step.matrices, kernel)],
+            image=step.image,
+            inputs=_two((first, *others)),
+            columns=columns,
+            outputs=_two(results),
         )
 
     def _matrices(self, layer: PackedLayer, matrices: Matrices, kernel: str) -> Fields:
         """Return the fields of `struct bs_matrices` after the layer."""
-        columns = layer.columns
-        assert columns is not None
+        packing = layer.column_packing
+        assert packing is not None
         fields: Fields = [("count", str(matrices.count))]
         starts = [self._constant(array) for array in matrices.all_starts()]
         sides = zip(("rows", "columns"), (matrices.rows, matrices.columns), starts, strict=False)
@@ -234,8 +234,8 @@ class StepWriter:
         if matrices.results:
             fields += [("result_starts", starts[2]), ("result_apart", str(matrices.results[-1]))]
         fields.append(("pack_columns", f"{kernel}_pack_columns"))
-        fields += [(name, str(value)) for name, value in columns.numbers.items() if value]
-        return fields + [(name, self._constant(array)) for name, array in columns.arrays.items()]
+        fields += [(name, str(value)) for name, value in packing.numbers.items() if value]
+        return fields + [(name, self._constant(array)) for name, array in packing.arrays.items()]
 
     def _glue_fields(self, constants: glue_abi.GlueConstants) -> Fields:
         numbers = zip((name for name, _ in glue_abi.NUMBERS), constants.sizes(), strict=True)

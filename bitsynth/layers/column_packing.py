@@ -1,7 +1,13 @@
-"""Layers whose weights are codes that are given at run time: the numbers by which C packs them (`bs_matrices.h`).
+"""Layers whose weights are codes that the network computes: the numbers by which C packs them (`bs_matrices.h`).
 
-A column's accumulators start from the sum of a number for each of its codes, and its affine number is such a sum too.
-So the constants of a layer without weights are tables of these numbers, and bounds for any weights that there may be.
+With constant weights, where a column's accumulators start and its affine number are computed when the layer is
+compiled. Here C computes them at each call. Both are sums over the column's codes:
+
+    start of a column = a number of the column + the sum of f(code)     f a table, or a slope times the code
+    affine number     = a number of the column + the sum of slope * code
+
+Some kernels add to the start also `cross_terms` times the products of neighbouring codes. This file has f, the slopes
+and the numbers of columns, and bounds sums for any weights that there may be.
 """
 
 from __future__ import annotations
@@ -26,8 +32,8 @@ from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
 
 
 @dataclass(frozen=True, eq=False)
-class GivenColumns:
-    """Numbers and arrays of `struct bs_matrices` that follow from a layer, by name."""
+class ColumnPacking:
+    """How C packs columns at run time: numbers and arrays of `struct bs_matrices`, by the names of its fields."""
 
     numbers: Mapping[str, int]
     arrays: Mapping[str, NDArray[Any]]
@@ -56,7 +62,7 @@ def constants_without_weights(
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, MappingProxyType({}))
 
 
-def given_columns(
+def plan_column_packing(
     kernel: Kernel,
     spec: MatmulSpec,
     wgt: MatmulOperand,
@@ -64,16 +70,16 @@ def given_columns(
     offset: Offset,
     form: Form,
     order: NDArray[np.intp],
-) -> GivenColumns:
-    """Return how columns of codes are packed for a kernel.
+) -> ColumnPacking:
+    """Return how C packs columns of codes for a kernel.
 
     Args:
         kernel: The kernel of the layer.
-        spec: Its product.
-        wgt: What the codes stand for that are given; the kernel's weights may be wider.
+        spec: The product that the kernel computes.
+        wgt: What the codes that C packs stand for; the kernel's weights may have more bits.
         geometry: The layer's.
         offset: The bias of columns, in the order of channels, and the zero point of activations.
-        form: Which constants it has.
+        form: Which constants the layer has.
         order: The channel of each column.
     """
     starts_from_columns = remaining(kernel, spec).factor == 1
@@ -100,7 +106,7 @@ def given_columns(
         arrays["affine"] = to_int32(whole(affines + geometry.depth * of_affine[0], places))
     if not np.array_equal(order, np.arange(len(order))):
         arrays["order"] = order.astype(np.uint32)
-    return GivenColumns(MappingProxyType(numbers), MappingProxyType(arrays))
+    return ColumnPacking(MappingProxyType(numbers), MappingProxyType(arrays))
 
 
 def _conversion(wgt: MatmulOperand, own: MatmulOperand) -> dict[str, int]:

@@ -5,7 +5,7 @@ import pytest
 from support.programs import change
 from support.solved_kernels import REPRESENTATIVE, kernel
 
-from bitsynth.emit.columns import column_inputs
+from bitsynth.emit.column_packer import column_inputs
 from bitsynth.emit.packing import packing
 from bitsynth.kernel.packing import tiles
 from bitsynth.kernel.program import BIT_AXES
