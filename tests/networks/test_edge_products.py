@@ -1,5 +1,6 @@
 """Products of two edges of codes, as attention has them, run by layers whose weights are packed at run time."""
 
+import base64
 import copy
 import json
 import os
@@ -15,6 +16,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.graph import run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
+from bitsynth.network.certificate.checker import column
 from bitsynth.network.certificate.rebuild import library_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
@@ -206,6 +208,36 @@ def test_mutants_of_sums_of_edges_are_refused(found):
     chosen = [(said, mutant) for said, mutant in mutants(read) if said.startswith(prefixes)]
     assert len(chosen) > 60
     assert [said for said, mutant in chosen if not failure(mutant) and not is_harmless(said)] == []
+
+
+def one_product(first, second):
+    """A product of matrices of these shapes, its codes, and the step that computes them."""
+    builder = GraphBuilder("product", "exact")
+    edges = [builder.input(name, shape, "float32", Reals()) for name, shape in zip("ab", (first, second), strict=True)]
+    made = builder.add("matmul", *(quantized(builder, edge, 3, -4) for edge in edges))
+    found = certified(builder.build((quantized(builder, made, 4, -8, scale=0.1),)))
+    assert failure(found) == ""
+    return found, found["steps"][products_of(found)[0]]
+
+
+def test_smaller_matrices_in_the_same_elements_are_refused():
+    """Eight products with sums of 4 would have as many elements and results as two with sums of 8."""
+    found, step = one_product((2, 4, 8), (2, 8, 4))
+    assert step["sums"]["matrices"] == [2, 4, 8, 4]
+    for sizes in ([8, 2, 4, 2], [4, 2, 4, 4], [32, 1, 8, 1]):
+        step["sums"] = {key: x for key, x in step["sums"].items() if key not in ("low", "high")} | {"matrices": sizes}
+        assert "matrices" in failure(found), sizes
+
+
+def test_numbers_for_each_of_the_sums_factors_are_refused():
+    """A claim has a row for all columns, or one for each of 5; the 3 elements along which sums are have none."""
+    found, step = one_product((2, 3), (3, 5))
+    for count in (5, 3):
+        for key in ("factor", "scale", "bias"):
+            numbers = np.repeat(column(step["claims"][0][key])[:1].astype(np.float32), count, axis=0)
+            data = base64.b64encode(numbers.tobytes()).decode()
+            step["claims"][0][key] = {"type": "<f4", "shape": [count, 1], "data": data}
+        assert bool(failure(found)) == (count == 3)
 
 
 PLACES = {

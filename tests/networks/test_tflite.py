@@ -211,6 +211,16 @@ def test_the_checker_evaluates_claims_as_gemmlowp_does(multiplier, right, sums):
     assert got.tolist() == [want]
 
 
+@pytest.mark.parametrize("more", [{"multiplier": (1 << 30) + 0.5}, {"right": 0.5}])
+def test_the_checker_refuses_multipliers_and_shifts_that_are_not_whole(more):
+    claim = {"by": "multiply_shift", "multiplier": 1 << 30, "right": 1, "zero": 3, "low": 0, "high": 255}
+    claim |= {"factor": np.zeros((1, 1)), "of_zero": 0}
+    assert evaluate_formula(claim, np.array([[5, -5]]), 0).tolist() == [[5, 2]]
+    for numbers in (more, {key: np.array([[x]]) for key, x in more.items()}):
+        with pytest.raises(AssertionError, match="not whole"):
+            evaluate_formula(claim | numbers, np.array([[5, -5]]), 0)
+
+
 # Certificates.
 
 

@@ -437,6 +437,7 @@ def divide_twice(claim: dict[str, Any], sums: Any) -> Any:
     """Return sum * multiplier / 2**31, rounded half up, over 2**right, rounded half away from 0, between two codes."""
     multiplier, right = claim["multiplier"], claim["right"]
     require([0 <= multiplier, multiplier < INT32, 0 <= right, right < 32], "a multiplier or shift is out of range")
+    require([multiplier % 1 == 0, right % 1 == 0], "a multiplier or shift is not whole")
     require(sums % 1 == 0, "a sum that is multiplied and shifted is no integer")
     quotient = (sums.astype(int) * multiplier + 2**30) // 2**31
     nearest = (2 * abs(quotient) + 2**right) // (2 * 2**right)
@@ -640,7 +641,7 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
         require(own_channels in channels, "weights are of other channels than results")
         require(size == sizes[0], "results are not those of the window")
     elif "matrices" in of:
-        check_matrices(of, [edge["shape"] for edge in edges[:2]], sizes[0])
+        check_matrices(of, [edge["shape"] for edge in edges[:2]], results[0])
     elif step["chain"]:
         require(math.prod(edges[0]["shape"]) == sizes[0], "results have another shape than what is read")
     return int(channels.pop())
@@ -651,18 +652,21 @@ def count_factors(of: dict[str, Any]) -> int:
     return 2 if "matrices" in of else 1
 
 
-def check_matrices(of: dict[str, Any], shapes: list[list[int]], size: int) -> None:
-    """Raise AssertionError unless two factors of these shapes have matrices whose products have `size` elements.
+def check_matrices(of: dict[str, Any], shapes: list[list[int]], result: list[int]) -> None:
+    """Raise AssertionError unless two factors of these shapes have matrices whose products make up a result.
 
-    Both factors have an axis along which sums are. Several products may have one factor in common.
+    Both factors have an axis along which sums are, the second one another axis of columns. Columns lie along the last
+    axis of the result, or along axis 1. Several products may have one factor in common.
     """
     count, rows, depth, columns = map(whole, of["matrices"])
     require(min(count, rows, depth, columns) > 0, "a factor has no elements")
-    require(count * rows * columns == size, "results are not those of the matrices")
+    require(count * rows * columns == math.prod(result), "results are not those of the matrices")
+    require(columns in (result[-1], *result[1:2]), "columns of the matrices are not those of the results")
     for shape, vectors in zip(shapes, (rows, columns), strict=True):
         own, rest = divmod(math.prod(shape), vectors * depth)
         require(rest == 0 < own and count % own == 0, "a factor has other matrices")
         require(depth in shape, "sums are along no axis of a factor")
+    require(shapes[1].count(columns) > (columns == depth), "columns of the matrices are no axis of the second factor")
 
 
 def check_window(of: dict[str, Any], shape: list[int]) -> tuple[int, int]:
@@ -769,8 +773,8 @@ def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact:
     require(factors <= reads <= factors + 1, f"it reads {reads} buffers; want {factors} or {factors + 1}")
     sums, channels = bound_sums(step, buffers, edges), check_shapes(step, edges)
     rows = {1, channels, *edges[0]["shape"][1:2]}
-    if "matrices" in step["sums"] and len(edges[-1]["shape"]) > 2:
-        rows = {1}  # columns lie along the last axis of results, not along axis 1 as channels do
+    if "matrices" in step["sums"]:  # columns lie along the last axis of results: axis 1, as channels, only of two
+        rows = {1, channels} if len(edges[-1]["shape"]) == 2 else {1}
     require(len(sums.low) in rows and len(column(step["sums"]["bias"])) in rows, "sums are of other channels")
     chain, counted = make_chain(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
     for name, x in chain.constants.items():
