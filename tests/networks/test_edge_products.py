@@ -262,6 +262,15 @@ def test_factors_that_lie_elsewhere_are_refused(written, what):
         library_of(made, "network", {})
 
 
+@pytest.mark.parametrize("wrong", ["abc", 5, None, [[1]]], ids=str)
+@pytest.mark.parametrize("side", ["outer", "rows", "columns", "results"])
+def test_factors_at_no_places_are_refused(written, side, wrong):
+    made = copy.deepcopy(written)
+    made["steps"][products_of(made)[0]]["c"]["places"][side] = wrong
+    with pytest.raises((AssertionError, SpecError, Refuted)):
+        library_of(made, "network", {})
+
+
 def test_a_product_of_an_edge_with_itself():
     """Both factors are one edge, the second one transposed."""
     builder = GraphBuilder("square", "exact")

@@ -243,6 +243,17 @@ class _Constants:
         return np.frombuffer(raw, kind).reshape(shape)
 
 
+def _matrices(places: JsonValue) -> Matrices:
+    """Return where the factors of a product of two edges lie; AssertionError if these are no sizes and strides."""
+    matrices = rebuild(places)
+    checker.require(isinstance(matrices, Matrices), "factors lie in no known places")
+    assert isinstance(matrices, Matrices)
+    sizes = matrices.outer, matrices.rows, matrices.columns, matrices.results
+    are_whole = all(isinstance(some, tuple) and all(type(n) is int and n >= 0 for n in some) for some in sizes)
+    checker.require(are_whole, "factors lie in no known places")
+    return matrices
+
+
 def _step(
     record: StepRecord, graph: Graph, buffers: Mapping[str, Buffer], constants: _Constants, isa: str
 ) -> NetworkStep:
@@ -251,8 +262,7 @@ def _step(
     names = nodes, tuple(record.inputs), tuple(record.outputs)
     if record.kind == "layer":
         of_layer = record_of(record.c, LayerSource)
-        matrices = None if of_layer.places is UNSET else rebuild(of_layer.places)
-        checker.require(matrices is None or isinstance(matrices, Matrices), "factors lie in no known places")
+        matrices = None if of_layer.places is UNSET else _matrices(of_layer.places)
         sums: LayerSource | LayerSums | MatrixSums = of_layer
         if record.sums:
             sums = record_of(record.sums, LayerSums) if matrices is None else record_of(record.sums, MatrixSums)
@@ -381,8 +391,6 @@ def _require_matrices(what: str, step: LayerStep, matrices: Matrices, given: lis
     spec, (count, high, rows) = step.layer.plan.spec, step.image
     operand = given[1].format.operand
     checker.require(operand is not None and operand.bits == spec.wgt.bits, f"{what} has a factor that is no codes")
-    sizes = [*matrices.outer, *matrices.rows, *matrices.columns, *matrices.results]
-    checker.require(all(type(n) is int and n >= 0 for n in sizes), f"{what} has factors in no known places")
     checker.require((matrices.count, 1) == (count, high), f"{what} has another number of products")
     depth, columns = spec.geometry.in_channels, spec.geometry.out_channels
     lies = [
