@@ -59,10 +59,15 @@ class NetworkFile:
         return tflite_floats.end_grids(self.path)
 
     def inputs(self, sample: Feed) -> Feed | NDArray[Any]:
-        """Return a sample as the file takes it: codes of its only input, channels last, in TensorFlow Lite."""
-        if self.path.suffix != ".tflite":
+        """Return a sample as the file takes it: an only input, whose name differs between files, as an array.
+
+        TensorFlow Lite takes codes, with channels last.
+        """
+        if len(sample) > 1:
             return sample
         (x,) = sample.values()
+        if self.path.suffix != ".tflite":
+            return x
         scale, zero = self._grids[0]
         codes = np.clip(np.rint(x / scale) + zero, -128, 127).astype(np.int8)
         last: NDArray[Any] = codes.transpose(0, 2, 3, 1) if codes.ndim == 4 else codes
