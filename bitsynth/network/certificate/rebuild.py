@@ -248,7 +248,7 @@ def _matrices(places: JsonValue) -> Matrices:
     matrices = rebuild(places)
     checker.require(isinstance(matrices, Matrices), "factors lie in no known places")
     assert isinstance(matrices, Matrices)
-    sizes = matrices.outer, matrices.rows, matrices.columns, matrices.results
+    sizes: list[object] = [matrices.outer, matrices.rows, matrices.columns, matrices.results]
     are_whole = all(isinstance(some, tuple) and all(type(n) is int and n >= 0 for n in some) for some in sizes)
     checker.require(are_whole, "factors lie in no known places")
     return matrices
