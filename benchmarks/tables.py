@@ -1,4 +1,4 @@
-"""The tables of README and docs, from the published results: between `<!-- table: NAME -->` and `<!-- end -->`."""
+"""The tables of docs, from the published results: between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from published import Result
 from bitsynth.errors import SpecError
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results" / "index.md")
+PAGES = (ROOT / "docs" / "results" / "index.md",)
 WIDTHS = ("A1W1", "A2W1", "A2W2", "A3W3")
 LAYER_WIDTHS = WIDTHS[:3]
 PREDICTED = (*WIDTHS, "A4W4", "int8", "fp32")
