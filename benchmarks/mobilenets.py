@@ -1,6 +1,6 @@
-"""MobileNets and ResNets of random weights as ONNX Runtime quantizes them, for `bitsynth bench network`.
+"""MobileNets, ResNets and Inception V3 of random weights as ONNX Runtime quantizes them, for `bitsynth bench network`.
 
-    python benchmarks/mobilenets.py FOLDER [--only mobilenet_v2] [--size 224]
+    python benchmarks/mobilenets.py FOLDER [--only mobilenet_v2] [--size 96]
 
 Writes NAME_fp32.onnx and NAME_int8.onnx: QDQ by `quantize_static`, uint8 activations, int8 weights by channel. Batch
 norm is folded, as exporters do, so each convolution has a bias. Needs `pip install 'bitsynth[peers]'`.
@@ -54,12 +54,23 @@ class Floats:
         self.constants.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
         return name
 
-    def conv(self, x: str, to: int, kernel: int, stride: int = 1, *, depthwise: bool = False) -> str:
-        """A convolution of odd side with a bias; weights keep the variance of what they sum."""
+    def conv(
+        self,
+        x: str,
+        to: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        *,
+        depthwise: bool = False,
+        padded: bool = True,
+    ) -> str:
+        """A convolution of odd sides with a bias; weights keep the variance of what they sum."""
         groups = self.channels[x] if depthwise else 1
-        shape = to, self.channels[x] // groups, kernel, kernel
+        sides = [kernel] * 2 if isinstance(kernel, int) else list(kernel)
+        shape = to, self.channels[x] // groups, *sides
         weights = self.rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
-        more: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        pads = [side // 2 for side in sides] * 2 if padded else [0] * 4
+        more: dict[str, Any] = {"kernel_shape": sides, "strides": [stride] * 2, "pads": pads}
         named = [x, self.constant(weights), self.constant(self.rng.normal(0, 0.1, to))]
         return self.add("Conv", named, to, group=groups, **more)
 
@@ -74,6 +85,29 @@ class Floats:
     def sum(self, x: str, y: str) -> str:
         """x + y."""
         return self.add("Add", [x, y], self.channels[x])
+
+    def convs(self, x: str, *layers: tuple[int, int | tuple[int, int]]) -> str:
+        """Add convolutions with Relu, of these channels and sides."""
+        for to, kernel in layers:
+            x = self.relu(self.conv(x, to, kernel))
+        return x
+
+    def halved(self, x: str, to: int) -> str:
+        """Add a convolution 3 x 3 with Relu of stride 2, without padding."""
+        return self.relu(self.conv(x, to, 3, 2, padded=False))
+
+    def pooled(self, x: str) -> str:
+        """Add the maximum of 3 x 3 pixels, stride 2, without padding."""
+        return self.add("MaxPool", [x], self.channels[x], kernel_shape=[3, 3], strides=[2, 2])
+
+    def averaged(self, x: str) -> str:
+        """Add the mean of 3 x 3 pixels, of padding too, stride 1."""
+        more = {"kernel_shape": [3, 3], "pads": [1] * 4, "count_include_pad": 1}
+        return self.add("AveragePool", [x], self.channels[x], **more)
+
+    def joined(self, *parts: str) -> str:
+        """Join the channels of several edges."""
+        return self.add("Concat", list(parts), sum(self.channels[part] for part in parts), axis=1)
 
     def classified(self, x: str) -> str:
         """The mean over pixels and a dense layer."""
@@ -135,12 +169,38 @@ def resnet50(net: Floats) -> str:
     return net.classified(x)
 
 
+def inception_v3(net: Floats) -> str:
+    """Write branches of convolutions whose channels are joined (Szegedy et al. 2016), without the side output."""
+    x = net.relu(net.conv(net.halved("x", 32), 32, 3, padded=False))
+    x = net.convs(net.pooled(net.convs(x, (64, 3))), (80, 1))
+    x = net.pooled(net.relu(net.conv(x, 192, 3, padded=False)))
+    for to in (32, 64, 64):
+        small, large = net.convs(x, (64, 1), (96, 3), (96, 3)), net.convs(x, (48, 1), (64, 5))
+        x = net.joined(net.convs(x, (64, 1)), large, small, net.convs(net.averaged(x), (to, 1)))
+    x = net.joined(net.halved(x, 384), net.halved(net.convs(x, (64, 1), (96, 3)), 96), net.pooled(x))
+    wide, high = (1, 7), (7, 1)
+    for inner in (128, 160, 160, 192):
+        once = net.convs(x, (inner, 1), (inner, wide), (192, high))
+        twice = net.convs(x, (inner, 1), (inner, high), (inner, wide), (inner, high), (192, wide))
+        x = net.joined(net.convs(x, (192, 1)), once, twice, net.convs(net.averaged(x), (192, 1)))
+    after = net.halved(net.convs(x, (192, 1), (192, wide), (192, high)), 192)
+    x = net.joined(net.halved(net.convs(x, (192, 1)), 320), after, net.pooled(x))
+    for _ in range(2):
+        ends = net.convs(x, (384, 1)), net.convs(x, (448, 1), (384, 3))
+        split = [net.convs(end, (384, kernel)) for end in ends for kernel in ((1, 3), (3, 1))]
+        x = net.joined(net.convs(x, (320, 1)), *split, net.convs(net.averaged(x), (192, 1)))
+    return net.classified(x)
+
+
 NETWORKS: dict[str, Callable[[Floats], str]] = {
     "mobilenet_v1": mobilenet_v1,
     "mobilenet_v2": mobilenet_v2,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "inception_v3": inception_v3,
 }
+SIZES = dict.fromkeys(NETWORKS, 224) | {"inception_v3": 299}
+"""Pixels of the sides of images."""
 
 
 def built(name: str, size: int) -> tuple[Any, Any]:
@@ -157,11 +217,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help=f"one of {', '.join(NETWORKS)}")
-    parser.add_argument("--size", type=int, default=224, help="pixels a side")
+    parser.add_argument("--size", type=int, help="pixels a side; usually 299 for Inception V3, else 224")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for name in [given.only] if given.only else NETWORKS:
-        for kind, model in zip(("fp32", "int8"), built(name, given.size), strict=True):
+        for kind, model in zip(("fp32", "int8"), built(name, given.size or SIZES[name]), strict=True):
             path = given.folder / f"{name}_{kind}.onnx"
             onnx.save(model, path)
             print(path)

@@ -28,8 +28,6 @@ FEW_WIDTHS = WIDTHS[:2]
 TUNED_WIDTHS = WIDTHS[2:]
 STEPS = 4000
 """Steps of fine-tuning."""
-SIZE = 224
-"""Pixels of the sides of networks with random weights."""
 IMAGES, SIDE = 200, 96
 """Images of visual wake words, and pixels of their sides."""
 FRAMES, BINS = 200, 640
@@ -209,8 +207,9 @@ def topology(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     """Return a network with random weights, in floats and as ONNX Runtime quantizes it."""
     paths = [work / f"{name}_{kind}.onnx" for kind in ("fp32", "int8")]
     if not all(path.is_file() for path in paths):
-        for path, model in zip(paths, mobilenets.built(name, SIZE), strict=True):
+        for path, model in zip(paths, mobilenets.built(name, mobilenets.SIZES[name]), strict=True):
             onnx.save(model, path)
     files = [NetworkFile(title, path, timed=False) for title, path in zip(("float32", "int8"), paths, strict=True)]
-    about = f"Random weights, {SIZE} x {SIZE} pixels; int8 by ONNX Runtime's `quantize_static`."
+    size = mobilenets.SIZES[name]
+    about = f"Random weights, {size} x {size} pixels; int8 by ONNX Runtime's `quantize_static`."
     return Subject(name, name, about, files)
