@@ -203,11 +203,11 @@ SIZES = dict.fromkeys(NETWORKS, 224) | {"inception_v3": 299}
 """Pixels of the sides of images."""
 
 
-def built(name: str, size: int) -> tuple[Any, Any]:
-    """A network in floats, and as ONNX Runtime quantizes that; SpecError for a name that there is not."""
+def built(name: str, size: int | None = None) -> tuple[Any, Any]:
+    """Return a network in floats, and as ONNX Runtime quantizes that; SpecError for a name that there is not."""
     if name not in NETWORKS:
         raise SpecError(f"--only: unknown {name!r}; known: {', '.join(NETWORKS)}")
-    net = Floats()
+    net, size = Floats(), size or SIZES[name]
     model = net.model(name, NETWORKS[name](net), size)
     image = np.random.default_rng(1).random((1, 3, size, size), np.float32)
     return model, int8_twin(model, {"x": image})
@@ -221,7 +221,7 @@ def main() -> int:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for name in [given.only] if given.only else NETWORKS:
-        for kind, model in zip(("fp32", "int8"), built(name, given.size or SIZES[name]), strict=True):
+        for kind, model in zip(("fp32", "int8"), built(name, given.size), strict=True):
             path = given.folder / f"{name}_{kind}.onnx"
             onnx.save(model, path)
             print(path)

@@ -207,7 +207,7 @@ def topology(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     """Return a network with random weights, in floats and as ONNX Runtime quantizes it."""
     paths = [work / f"{name}_{kind}.onnx" for kind in ("fp32", "int8")]
     if not all(path.is_file() for path in paths):
-        for path, model in zip(paths, mobilenets.built(name, mobilenets.SIZES[name]), strict=True):
+        for path, model in zip(paths, mobilenets.built(name), strict=True):
             onnx.save(model, path)
     files = [NetworkFile(title, path, timed=False) for title, path in zip(("float32", "int8"), paths, strict=True)]
     size = mobilenets.SIZES[name]
