@@ -273,14 +273,14 @@ class _Samples:
 
     Args:
         inputs: The inputs by name, a sample along the first axis.
-        outputs: The outputs.
+        outputs: The outputs; none before the float network has run.
     """
 
     inputs: Mapping[str, TorchTensor]
     outputs: Sequence[TorchTensor]
 
     def __len__(self) -> int:
-        return len(self.outputs[0])
+        return len(next(iter(self.inputs.values())))
 
     def pick(self, places: NDArray[np.int64]) -> _Samples:
         """Return the samples at these places."""
@@ -300,14 +300,12 @@ def _calibration_samples(calibration: Calibration, network: TorchNetwork) -> _Sa
 def _other_samples(calibration: Calibration, feeds: Sequence[Feed], progress: Progress) -> _Samples:
     """Run the float network in PyTorch on samples that the calibration does not have."""
     in_floats, names = TorchNetwork(calibration.network.model), calibration.network.float_outputs
-    inputs, found = _stacked(in_floats, feeds), []
+    samples, found = _Samples(_stacked(in_floats, feeds), ()), []
     with require_torch().no_grad():
-        for first in range(0, len(feeds), _EVALUATED):
-            progress("running the float network", first, len(feeds))
-            found.append(
-                in_floats.run({name: some[first : first + _EVALUATED] for name, some in inputs.items()}, names)
-            )
-    return _Samples(inputs, [require_torch().cat(parts) for parts in zip(*found, strict=True)])
+        for k, part in enumerate(samples.parts()):
+            progress("running the float network", k * _EVALUATED, len(samples))
+            found.append(in_floats.run(part.inputs, names))
+    return _Samples(samples.inputs, [require_torch().cat(parts) for parts in zip(*found, strict=True)])
 
 
 @dataclass
