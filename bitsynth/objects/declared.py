@@ -19,8 +19,6 @@ from bitsynth.isa.load import Isa
 
 FLAGS = ("zero", "carry", "sign", "overflow")
 """The flags that conditions are expressions of."""
-_PAGE_BITS = 12
-"""Bits of the place in a page, by which code has addresses in parts."""
 OPERANDS = ("a", "b", "c")
 """The operands, the first ones first, that expressions are of."""
 Condition = tuple[tuple[str, ...], Callable[..., int]]
@@ -57,10 +55,13 @@ class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: int
     parts: list[tuple[int, int]]
 
-    def filled(self, word: int, address: int, at: int) -> int | None:
-        """Return the word at `at` with its number for `address`; None if the field cannot have it."""
-        page = -(1 << _PAGE_BITS)
-        values = {"distance": address - at, "pages": (address & page) - (at & page), "low": address & ~page}
+    def filled(self, word: int, address: int, at: int, page: int) -> int | None:
+        """Return the word at `at` with its number for `address`; None if the field cannot have it.
+
+        A `page` has this many bytes, a power of two.
+        """
+        pages = (address & -page) - (at & -page)
+        values = {"distance": address - at, "pages": pages, "low": address & (page - 1)}
         value, width = values[self.of], sum(bits for _, bits in self.parts)
         number, signed = value >> self.first, self.of != "low"
         if number << self.first != value or not -(1 << width - 1) * signed <= number < 1 << width - signed:

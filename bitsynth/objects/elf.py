@@ -18,8 +18,10 @@ from bitsynth.objects.memory import MemoryPlace, NotShown
 INSTALL = "proving objects needs capstone and pyelftools: pip install 'bitsynth[objects]'"
 END = 1 << 32
 """The most bytes of memory that the sections of a file take."""
-_FIRST, _PAGE = 0x10000, 0x1000
-"""The lowest address of a section of an object, and the bytes that a process loads or protects as one."""
+_FIRST = 0x10000
+"""The lowest address of a section of an object."""
+PAGE = 0x1000
+"""The bytes that a process loads or protects as one; an object is loaded a multiple of them from its own addresses."""
 _RELOCATED = 8
 """The most bytes that a relocation of a library changes."""
 _FIELD = 4
@@ -182,7 +184,7 @@ class _Reader:
             return (*map(self._part, self._starts), *self._parts.values())
         starts = self._starts
         low, high = min(starts.values(), default=0), max((x + len(self._data[k]) for k, x in starts.items()), default=0)
-        return (ObjectPart(BaseAddress("object", _PAGE), self._base, low, high),)
+        return (ObjectPart(BaseAddress("object", PAGE), self._base, low, high),)
 
     def _part(self, index: int, at: int | None = None) -> ObjectPart:
         """Return the part that is a section of an object that is not linked, or the constant at `at` of a section."""
@@ -227,7 +229,7 @@ class _Reader:
                 align = max(1, section["sh_addralign"])
                 start, plain = (-(-x // (2 * align)) * 2 * align for x in (end, plain_end))
                 start, plain = start + align * (not self._even), plain + align
-            end, plain_end = (max(x, (y + size + _PAGE) & -_PAGE) for x, y in ((end, start), (plain_end, plain)))
+            end, plain_end = (max(x, (y + size + PAGE) & -PAGE) for x, y in ((end, start), (plain_end, plain)))
             if end - self._base > END:
                 raise SpecError(f"{self._path}: its sections take {end - self._base:#x} bytes; want up to {END:#x}")
             data = section.data() if section["sh_type"] != "SHT_NOBITS" else bytes(size)
@@ -246,7 +248,7 @@ class _Reader:
         over = [
             x
             for x in loads
-            if x["p_vaddr"] & -_PAGE < address + size and address < (x["p_vaddr"] + x["p_memsz"] + _PAGE - 1) & -_PAGE
+            if x["p_vaddr"] & -PAGE < address + size and address < (x["p_vaddr"] + x["p_memsz"] + PAGE - 1) & -PAGE
         ]
         return len(over) == 1 and (
             0 <= address - over[0]["p_vaddr"] <= over[0]["p_filesz"] - size
@@ -288,7 +290,7 @@ class _Reader:
             at = self._starts[target] + offset
             if field:
                 word = int.from_bytes(self._data[target][offset : offset + size], "little")
-                filled = field.filled(word, value, at)
+                filled = field.filled(word, value, at, self._table.page)
                 if filled is None:
                     raise SpecError(f"{self._path}: {symbol.name or 'a symbol'} is where a relocation cannot point")
                 value = filled

@@ -23,7 +23,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import MachineTable, machine_table
-from bitsynth.objects.elf import ObjectFile, read_object
+from bitsynth.objects.elf import PAGE, ObjectFile, read_object
 from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
@@ -44,8 +44,6 @@ _USER_BITS, _REGION_BITS, _SPAN_BITS = 47, 42, 40
 """Bits of the addresses of a process, of those in a region, which has one buffer, and in a quarter of a region."""
 _ROWS_APART = 1 << 24
 """The bytes from a row of `a` to the next, about; rows have less than a half of it."""
-_PAGE = 1 << 12
-"""The bytes of which a process loads an object a multiple away from its least address."""
 _SHORT = 64
 """For periods below this, sizes are a step less, the period, a step more, and twice the period."""
 _NO_PERIOD = 8
@@ -210,7 +208,7 @@ def prove_all_sizes(path: Path, kernel: MatmulKernel, processors: list[CodeProce
 
 def _two_files(path: Path, table: MachineTable, loaded: int) -> list[ObjectFile]:
     """Return the object loaded at `loaded`, and at its complement."""
-    bases = [at & -_PAGE for at in (loaded, loaded ^ (1 << _USER_BITS) - 1)]
+    bases = [at & -PAGE for at in (loaded, loaded ^ (1 << _USER_BITS) - 1)]
     return [read_object(path, table, at, even=k > 0) for k, at in enumerate(bases)]
 
 

@@ -236,22 +236,25 @@ def test_what_has_no_one_meaning_is_refused(machines, word, why):
 
 def test_fields_that_a_linker_fills_are_read_as_addresses():
     capstone = pytest.importorskip("capstone")
-    fields, rng = machine_table(load("neon")).fields, random.Random(1)
+    table, rng = machine_table(load("neon")), random.Random(1)
     decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     decoder.detail = True
 
     def read(word, at):
         return next(decoder.disasm(word.to_bytes(4, "little"), at)).operands[-1].imm
 
+    def filled(name, word, to, at):
+        return table.fields[name].filled(word, to, at, table.page)
+
     for _ in range(200):
         at, to = 4 * rng.getrandbits(24), rng.getrandbits(26)
-        page = read(fields["R_AARCH64_ADR_PREL_PG_HI21"].filled(0x90000001, to, at), at)
+        page = read(filled("R_AARCH64_ADR_PREL_PG_HI21", 0x90000001, to, at), at)
         assert page == to & -4096
-        assert page + read(fields["R_AARCH64_ADD_ABS_LO12_NC"].filled(0x91000021, to, at), at) == to
-        assert read(fields["R_AARCH64_CALL26"].filled(0x94000000, to & -4, at), at) & 2**64 - 1 == to & -4
-    assert fields["R_AARCH64_CALL26"].filled(0x94000000, 2, 0) is None
-    assert fields["R_AARCH64_CALL26"].filled(0x94000000, 1 << 27, 0) is None
-    assert fields["R_AARCH64_LDST128_ABS_LO12_NC"].filled(0x3DC00000, 8, 0) is None
+        assert page + read(filled("R_AARCH64_ADD_ABS_LO12_NC", 0x91000021, to, at), at) == to
+        assert read(filled("R_AARCH64_CALL26", 0x94000000, to & -4, at), at) & 2**64 - 1 == to & -4
+    assert filled("R_AARCH64_CALL26", 0x94000000, 2, 0) is None
+    assert filled("R_AARCH64_CALL26", 0x94000000, 1 << 27, 0) is None
+    assert filled("R_AARCH64_LDST128_ABS_LO12_NC", 0x3DC00000, 8, 0) is None
 
 
 def kernel_of(name):
