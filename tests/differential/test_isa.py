@@ -48,6 +48,12 @@ def available(name, skip_isa):
     return load.load(name)
 
 
+def own_forms(isa):
+    """The forms of a set but those of the set it extends, whose own cases have them."""
+    inherited = load.load(isa.table.extends).instrs if isa.table.extends else {}
+    return [form for form in isa.instrs if form not in inherited]
+
+
 @pytest.fixture(params=ISAS)
 def isa(request, skip_isa):
     return available(request.param, skip_isa)
@@ -95,11 +101,13 @@ def test_every_form_is_what_the_machine_does(isa, monkeypatch):
     """All of them anew, and what the record says was tested is what has passed now."""
     with monkeypatch.context() as without:
         without.setattr(tested, "_digests", no_record)
-        report = check.check_isa(isa)
+        report = check.check_isa(isa, forms=(own := own_forms(isa)))
     assert report.failures == ()
-    assert {r.form: r.cases for r in report.results} == {n: len(i.imms) for n, i in isa.instrs.items()}
+    assert {r.form: r.cases for r in report.results} == {form: len(isa[form].imms) for form in own}
     assert all(r.inputs and r.coverage for r in report.results)
-    assert tested._digests(isa.name) == {r.form: r.digest for r in report.results}
+    record = tested._digests(isa.name)
+    assert record.keys() == isa.instrs.keys()
+    assert {form: record[form] for form in own} == {r.form: r.digest for r in report.results}
 
 
 def no_record(isa):
@@ -126,7 +134,8 @@ def test_every_compiler_gives_the_same(isa):
 
 
 def one_of_each_table(isa_name):
-    return list({f.name.rpartition(".")[0]: f.name for f in representatives(isa_name)}.values())
+    own = own_forms(load.load(isa_name))
+    return list({f.name.rpartition(".")[0]: f.name for f in representatives(isa_name) if f.name in own}.values())
 
 
 OUTCOMES = [

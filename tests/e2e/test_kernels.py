@@ -171,8 +171,7 @@ def encoding_cases():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", encoding_cases(), ids=str)
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("isa", "case"), pairs(ISAS, encoding_cases()), ids=str)
 def test_every_pair_of_encodings(isa, case):
     k = kernel(isa, *case)
     shape = k.entry.kernel

@@ -8,7 +8,7 @@ from support.layer_chains import STEPS, Chain
 from bitsynth.errors import ToolError
 from bitsynth.layers import library
 
-COUNT = {"avx2": 150, "avx512": 150, "avxvnni": 25, "neon": 15, "neon_dotprod": 10, "armv7_neon": 15}
+COUNT = {"avx2": 100, "avx512": 100, "avxvnni": 10, "neon": 8, "neon_dotprod": 6, "armv7_neon": 8}
 """Chains of each set that the slow suite runs, unless BITSYNTH_CHAINS says how many."""
 ASKED = int(os.environ.get("BITSYNTH_CHAINS", "0"))
 FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))

@@ -59,7 +59,7 @@ def test_some_layers_are_exact_in_emulators(m, skip_isa):
 @pytest.mark.parametrize("m", [ONE, *MORE], ids=str)
 def test_many_layers_are_exact_in_emulators(m, skip_isa):
     usable(m, skip_isa)
-    run(m, 30, most=6, deep=70)
+    run(m, 12, most=6, deep=70)
     check(Case(m, 1, (3, 3), (520, 2), (3, 3), patterns=("max", "min")))
 
 

@@ -63,7 +63,7 @@ def test_many_widened_layers_are_exact(skip_isa, isa):
         usable(m, skip_isa)
     threads = 1 if "neon" in isa else 4
 
-    @settings(max_examples=60, **QUIET)
+    @settings(max_examples=25, **QUIET)
     @given(case=cases(machines, threads=threads).filter(is_computed))
     def any_layer(case):
         check(case)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.network_batches import QUICK, compiled_together
 from support.onnx_files import model, node, quant
 from support.plain_cases import CASES, graph_of
 
@@ -11,6 +12,7 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
+from bitsynth.layers.library import FLAGS
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.plain.group import GENERATORS
 from bitsynth.network.plain.loops import ConstantArrays, Loops
@@ -49,10 +51,11 @@ def is_right(edge, made, want):
     return near(made.astype(np.float64), want.astype(np.float64), 2e-7)
 
 
-def require_right(monkeypatch, rng, names, reference):
+def require_right(monkeypatch, rng, names, reference, flags=FLAGS):
     monkeypatch.setattr(lowering, "PATTERNS", ())
     graph, inputs = graph_of(names, reference, rng)
     net = Network(lowering.lower(graph, NetworkTarget("avx2")))
+    compiled_together("avx2", [net], flags)
     made, want = net.trace(inputs), run(graph, inputs)
     wrong = [n for n, e in graph.edges.items() if n in made and n not in (*graph.inputs, *graph.outputs)
              if not is_right(e, made[n], want[n])]  # fmt: skip
@@ -80,7 +83,8 @@ def test_a_network_of_plain_c(monkeypatch, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_plain_c_of_every_operator(monkeypatch, rng, reference):
-    require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference)
+    flags = FLAGS if reference in ("exact", "onnxruntime") else QUICK
+    require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference, flags)
 
 
 def test_what_is_no_number_is_the_least_code():
