@@ -3,7 +3,7 @@
 The float and the quantized network are followed at once (Xiao and Liang, Zac, section 4.2). Of each element of an edge
 three intervals are kept: the float network's numbers, the quantized network's, and their difference, the error:
 
-* a product of x + e by weights W + D instead of x by W has the error (W + D) e + D x;
+* a product of x + e by weights W + D instead of x by W has the error (W + D) e + D x; so it has if W is computed too;
 * a quantizer adds at most half a step, and more where numbers lie outside its range;
 * an increasing operator that grows no faster than its input, such as Relu, moves an error towards 0 only.
 
@@ -348,6 +348,33 @@ def _linear(
     return outward(center - room, center + room)
 
 
+def _bilinear(matrix_of: Callable[[Floats64, Floats64], Floats64], x: Enclosure, y: Enclosure, terms: int) -> Enclosure:
+    """Return the interval of a product of two matrices of intervals (Rump, 1999): m_x m_y, and as radius
+
+    |m_x| r_y + r_x (|m_y| + r_y), of middles m and radii r. `terms` numbers are added for each result.
+    """
+    slack = (terms + 4) * _UNIT
+    sides = []
+    for side in (x, y):
+        middle = (side.low + side.high) / 2
+        radius = np.maximum(side.high - middle, middle - side.low) * (1 + 4 * _UNIT) + np.finfo(np.float64).tiny
+        sides.append((middle, radius + slack * (np.abs(middle) + radius)))
+    (m_x, r_x), (m_y, r_y) = sides
+    center = matrix_of(m_x, m_y)
+    room = (matrix_of(np.abs(m_x), r_y) + matrix_of(r_x, np.abs(m_y) + r_y)) * (1 + 2 * slack)
+    return outward(center - room, center + room)
+
+
+def _product_of_edges(x: Spread, y: Spread, matrix_of: Callable[[Floats64, Floats64], Floats64], terms: int) -> Spread:
+    """Return the spread of a product whose factors are both computed when the networks run."""
+    exact = _bilinear(matrix_of, x.exact, y.exact, terms)
+    quantized = _bilinear(matrix_of, x.quantized, y.quantized, terms)
+    error = _bilinear(matrix_of, x.error, y.quantized, terms) + _bilinear(matrix_of, x.exact, y.error, terms)
+    rounding = 2 * (terms + 4) * _UNIT32
+    room = [rounding * matrix_of(a.magnitude, b.magnitude) for a, b in ((x.exact, y.exact), (x.quantized, y.quantized))]
+    return Spread.of(exact, quantized, error).with_room(room[0], room[1])
+
+
 def _product(x: Spread, w: Spread, matrix_of: Callable[[Floats64, Floats64], Floats64], terms: int) -> Spread:
     """Return the spread of a product by weights that differ between the networks."""
     exact = _linear(matrix_of, x.exact, w.exact, terms)
@@ -424,9 +451,8 @@ def convolve(
 
 def _matmul(site: _Site) -> Spread:
     x, w = site.at(0), site.at(1)
-    if not _is_known(w):
-        raise NoBound("no rule for a MatMul of two edges")
-    return _product(x, w, lambda a, b: np.asarray(a @ b, np.float64), x.exact.low.shape[-1])
+    product = _product if _is_known(w) else _product_of_edges
+    return product(x, w, lambda a, b: np.asarray(a @ b, np.float64), x.exact.low.shape[-1])
 
 
 def _gemm(site: _Site) -> Spread:

@@ -16,9 +16,11 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.graph import run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate.checker import column
 from bitsynth.network.certificate.rebuild import library_of
 from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.fusion.cost import layer_cycles, processor_of
 from bitsynth.network.lower import lower
 from bitsynth.network.program import LayerStep
 from bitsynth.network.run import Network
@@ -295,3 +297,14 @@ def test_rows_of_a_layer_are_heads_without_a_step():
     compiled_together(HERE, [net])
     require_equal(net, rng)
     require_claims(net)
+
+
+def test_cycles_of_a_layer_have_those_of_packing_its_weights():
+    builder, target = GraphBuilder("product", "exact"), NetworkTarget("avx2")
+    factors = (quantized(builder, builder.input(name, (3, 20, 20), "float32", Reals()), 4, 0) for name in "ab")
+    (step,) = (s for s in lower(builder.build((builder.add("matmul", *factors),)), target).steps if s.kind == "layer")
+    layer = step.layer
+    zeros = np.zeros(layer.plan.spec.geometry.weight_shape, np.uint8)
+    constant = PackedLayer(layer.plan, zeros, layer.epilogue, layer.bias)
+    packed, given = (layer_cycles(some, 3, processor_of(target)) for some in (constant, layer))
+    assert packed + 3 * 20 * 20 / 16 < given < 4 * packed

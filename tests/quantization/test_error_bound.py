@@ -16,7 +16,7 @@ from bitsynth.network.check.data import Feed
 from bitsynth.progress import silent
 from bitsynth.quantization import quantize
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.error_bound import Enclosure, Spread, bound_error, convolve, quantize_spread
+from bitsynth.quantization.error_bound import Enclosure, Spread, _bilinear, bound_error, convolve, quantize_spread
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, simplify
 from bitsynth.quantization.grids import QuantizerGrid, WeightCodes
 from bitsynth.quantization.quantized_model import Widths, write_model
@@ -231,6 +231,44 @@ def test_the_bound_holds_for_a_bias_of_rows():
     bound = bound_error(floats, write_model(calibration, widths), {"x": (-1, 1)}, {})
     assert_bounded(floats, write_model(calibration, widths, runnable=True), calibration.samples, bound)
     assert bound.outputs["y"] < 0.5
+
+
+def attention(rng, *, normalized):
+    """A float network of one head: scores of queries and keys, softmax or a clip, and their products by values."""
+    weights = {name: rng.normal(size=(5, 4)).astype(np.float32) for name in ("wq", "wk", "wv")}
+    scores = node("Softmax", "s", "p", axis=-1) if normalized else node("Clip", "s l h", "p")
+    limits = {} if normalized else {"l": np.float32(-1), "h": np.float32(2)}
+    nodes = [
+        *(node("MatMul", f"x w{name}", name) for name in "qkv"),
+        *(node("Transpose", "k", "t", perm=[0, 2, 1]), node("MatMul", "q t", "s"), scores, node("MatMul", "p v", "y")),
+    ]
+    return model(nodes, {"x": (2, 3, 5)}, {**weights, **limits})
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from([3, 8]))
+def test_the_bound_holds_for_products_of_two_edges(seed, normalized, bits):
+    rng = np.random.default_rng(seed)
+    floats = FloatModel(simplify(attention(rng, normalized=normalized), {}, 1, {}))
+    samples: list[Feed] = [{"x": rng.uniform(-1, 1, (2, 3, 5)).astype(np.float32)} for _ in range(20)]
+    corners = [{"x": rng.choice([-1, 1], (2, 3, 5)).astype(np.float32)} for _ in range(20)]
+    calibration = Calibration(floats, samples)
+    calibration.collect(silent)
+    widths = Widths(dict.fromkeys(floats.quantized_edges, bits), {p.name: bits for p in floats.products})
+    bound = bound_error(floats, write_model(calibration, widths), {"x": (-1, 1)}, {})
+    assert_bounded(floats, write_model(calibration, widths, runnable=True), [*samples, *corners], bound)
+
+
+def test_a_bound_of_a_product_of_two_edges_is_that_of_its_ends():
+    """Of numbers that are not negative and known, the least and the greatest product are those of the ends."""
+    rng = np.random.default_rng(5)
+    low = [rng.uniform(0, 1, shape) for shape in ((3, 4), (4, 2))]
+    x, y = (Enclosure(ends, ends + 0.01) for ends in low)
+    found = _bilinear(np.matmul, x, y, 4)
+    assert (found.low <= x.low @ y.low).all()
+    assert (x.high @ y.high <= found.high).all()
+    np.testing.assert_allclose(found.high, x.high @ y.high, rtol=1e-12)
+    assert (found.high - found.low <= 1.01 * (x.high @ y.high - x.low @ y.low)).all()
 
 
 WITHOUT_A_RULE: dict[str, tuple[list[Any], dict[str, Any], str]] = {

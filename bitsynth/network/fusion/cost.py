@@ -202,22 +202,23 @@ def cost_of(group: FusionGroup, def_use: DefUse) -> GroupCost:
         moved = sum(read.values()) + written
         return GroupCost(0.0, processor.together(elements, moved) + CALL_CYCLES, moved + CALL_CYCLES)
     layer = group.maker.layer()
-    sums = group.product.image[0] * expected_cycles(layer.plan) + _column_cycles(group, layer, processor)
+    count = group.product.image[0]
+    sums = count * expected_cycles(layer.plan) + _column_cycles(layer, count, processor)
     others = sum(cycles for edge, cycles in read.items() if edge != group.product.start)
     moved = written + others + CALL_CYCLES
     return GroupCost(sums, elements + moved, sums + moved)
 
 
-def _column_cycles(group: ProductGroup, layer: PackedLayer, processor: Processor) -> float:
-    """Return the cycles in which columns are packed that are the second factor of a product of two edges."""
-    if group.product.factors is None:
+def _column_cycles(layer: PackedLayer, products: int, processor: Processor) -> float:
+    """Return the cycles in which a layer packs its weights at run time, once for each product; 0 if it has its own."""
+    if layer.codes is not None:
         return 0.0
     assert isinstance(layer.plan.kernel, MatmulKernel)
-    kernel, work = layer.plan.kernel.entry.kernel, Operations()
+    kernel, geometry, work = layer.plan.kernel.entry.kernel, layer.plan.spec.geometry, Operations()
     for given in column_inputs(kernel):
         work += PLACED_CODE.times(sum(map(len, given.places))) if given.is_looked_up else COPIED_SLOT
-    depth, columns = group.product.factors.sizes
-    return processor.cycles(work.times(group.product.image[0] * columns * -(-depth // kernel.k_step)))
+    steps = -(-geometry.in_channels // kernel.k_step)
+    return processor.cycles(work.times(products * geometry.out_channels * steps))
 
 
 @singledispatch
@@ -237,11 +238,15 @@ def _(group: ProductGroup, def_use: DefUse, processor: Processor) -> float:
 
 
 def layer_cycles(layer: PackedLayer, batch: int, processor: Processor) -> float:
-    """Return the predicted cycles of a layer for a number of typical images: accumulators, packing and epilogue."""
+    """Return the predicted cycles of a layer for a number of typical images: accumulators, packing and epilogue.
+
+    If weights are an edge, an image is a product of two matrices.
+    """
     spec = layer.plan.spec
     rows, columns = spec.geometry.output(*spec.typical_image)
     size = batch * rows * columns * spec.geometry.out_channels
-    return batch * expected_cycles(layer.plan) + _epilogue_cycles(layer, size, processor)
+    sums = batch * expected_cycles(layer.plan) + _column_cycles(layer, batch, processor)
+    return sums + _epilogue_cycles(layer, size, processor)
 
 
 def _epilogue_cycles(layer: PackedLayer, size: int, processor: Processor) -> float:
