@@ -257,7 +257,9 @@ def load_folder(folder: Path) -> Isa:
 @lru_cache
 def _for_cpu(isa: Isa, cpu: str) -> Isa:
     if cpu not in isa.table.cpu:
-        raise SpecError(f"unknown cpu {cpu!r}; {isa.name} knows {', '.join(isa.table.cpu)}")
+        others = [name for name in names() if cpu in load_table(name).cpu]
+        elsewhere = f"; instruction sets of {cpu}: {', '.join(others)}" if others else ""
+        raise SpecError(f"unknown cpu {cpu!r}; {isa.name} knows {', '.join(isa.table.cpu)}{elsewhere}")
     table = isa.table.cpu[cpu]
     instrs = {name: i for name, i in isa.instrs.items() if table.has(i.feature)}
     return isa if len(instrs) == len(isa.instrs) else Isa(isa.table, instrs)
