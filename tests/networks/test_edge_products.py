@@ -302,7 +302,9 @@ def test_rows_of_a_layer_are_heads_without_a_step():
 def test_cycles_of_a_layer_have_those_of_packing_its_weights():
     builder, target = GraphBuilder("product", "exact"), NetworkTarget("avx2")
     factors = (quantized(builder, builder.input(name, (3, 20, 20), "float32", Reals()), 4, 0) for name in "ab")
-    (step,) = (s for s in lower(builder.build((builder.add("matmul", *factors),)), target).steps if s.kind == "layer")
+    (step,) = (
+        s for s in lower(builder.build((builder.add("matmul", *factors),)), target).steps if isinstance(s, LayerStep)
+    )
     layer = step.layer
     zeros = np.zeros(layer.plan.spec.geometry.weight_shape, np.uint8)
     constant = PackedLayer(layer.plan, zeros, layer.epilogue, layer.bias)
