@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from bitsynth.kernel.program import Pass, period
 from bitsynth.objects.affine import AffineNumber, number
 from bitsynth.objects.facts import LinearFacts
-from bitsynth.objects.reference import ProgramRun, RegisterContents, StepPlace
-from bitsynth.objects.values import Content
+from bitsynth.objects.reference import ProgramRun, RegisterContents, StepPlace, TileContents
 from bitsynth.solver.z3 import z3
 
 PARAMETERS = ("tiles", "segments", "steps", "all_steps", "every_step", "ldc", "&w", "&g", "&h", "&c", "&a")
@@ -32,7 +31,6 @@ CASES = ("no tiles", "no steps", "steps")
 _BLOCK = ("block_segment", "before_block_segment")
 """The segment of the first step of a block, and the steps before that segment; of passes that share accumulators."""
 PositionNumbers = dict[str, AffineNumber]
-TileContents = dict[tuple[int, int], Content]
 
 
 class ProgramMode(NamedTuple):
@@ -289,7 +287,8 @@ class ProgramMachine:
             if state.written is not None:
                 return None
             position = {**state.position, "tile": state.position["tile"] + 1}
-            return replace(state, position=position, written=(state.position["tile"], self._start(state.position)))
+            start = self.run.without_steps(state.position["tile"] * self.kernel.columns)
+            return replace(state, position=position, written=(state.position["tile"], start))
         if state.pending:
             level = state.pending
             done = level < len(self.passes[state.pass_number].loops) and facts.equal(
@@ -360,6 +359,12 @@ class ProgramMachine:
             outermost = levels[-1]
             assert outermost is not None
             tile |= self.run.flushed(self._pass(state, group), group, outermost, state.tile)
+        if self.run.shift and state.pass_number + 1 == len(self.passes):
+            step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
+            if facts.equal(step, all_steps):
+                tile = self.run.finished(tile)
+            elif not facts.at_most(step + 1, all_steps):
+                return None  # It is not known whether this flush is the last.
         accs = tuple((None,) * len(levels) for levels in state.accs)
         now = state.position["tile"]
         if state.written is not None and state.written[0] != now:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
-from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.errors import Refuted, ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
@@ -29,7 +28,6 @@ from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
 from bitsynth.objects.reference import ProgramRun, Sizes
 from bitsynth.objects.values import Content, Contents
-from bitsynth.spec.matmul import affine
 
 if TYPE_CHECKING:
     from bitsynth.objects.loops import LoopProof
@@ -102,6 +100,7 @@ class ObjectProof:
     Attributes:
         loops: What the loop rule showed; None if it does not apply.
         not_all: Why it does not apply.
+        functions: Name, address in the file and bytes of each function that was run: the kernel's, and what it calls.
         instructions: How many instructions of the object were run, of those that its functions have.
         not_run: Addresses of instructions of the microkernel that no size reached.
         one_sided: Addresses of branches that always went one way.
@@ -111,6 +110,7 @@ class ObjectProof:
     name: str
     sizes: list[Sizes] = field(default_factory=list)
     registers: int = 0
+    functions: list[tuple[str, int, int]] = field(default_factory=list)
     instructions: int = 0
     not_run: list[str] = field(default_factory=list)
     one_sided: list[str] = field(default_factory=list)
@@ -147,18 +147,21 @@ def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
 
 
 def prove_object(
-    path: Path, kernel: MatmulKernel, *, all_sizes: bool = True, say: Callable[[str], object] = lambda text: None
+    path: Path,
+    kernel: MatmulKernel,
+    *,
+    name: str = "",
+    all_sizes: bool = True,
+    say: Callable[[str], object] = lambda text: None,
 ) -> ObjectProof:
     """Return what is shown of the kernel's function in the object at `path`; Refuted says where it is not the kernel.
 
-    Without `all_sizes` the loop rule is not tried. SpecError if the function does more than the proved program, or if
-    the object has no such function.
+    The function is called `name`, by default as the kernel. Without `all_sizes` the loop rule is not tried. SpecError
+    if objects of the kernel cannot be proved, or if the object has no such function.
     """
-    start, program, name = time.process_time(), kernel.entry.kernel, kernel.name
-    if doublings(program, kernel.spec) or (makes_values(program, kernel.spec) and affine(kernel.spec).shift):
-        raise SpecError(f"{name}: objects of kernels that double or shift their products cannot be proved yet")
+    start, program, name = time.process_time(), kernel.entry.kernel, name or kernel.name
     isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
-    reference = ProgramRun(program, values, has_row_terms(program, kernel.spec))
+    reference = ProgramRun.of(kernel, values)
     loaded = _loaded()
     files = _two_files(path, machine_table(isa), loaded)
     features = {isa[op].feature for op in program.forms}
@@ -176,7 +179,7 @@ def prove_object(
     if all_sizes:
         say("all sizes")
         try:
-            proof.loops = prove_all_sizes(path, kernel, processors)
+            proof.loops = prove_all_sizes(path, kernel, processors, name=name)
         except (NotShown, Inexact, ToolError) as why:
             proof.not_all = str(why)
     _cover(proof, processors)
@@ -184,10 +187,12 @@ def prove_object(
     return proof
 
 
-def prove_all_sizes(path: Path, kernel: MatmulKernel, processors: list[CodeProcessor] | None = None) -> LoopProof:
+def prove_all_sizes(
+    path: Path, kernel: MatmulKernel, processors: list[CodeProcessor] | None = None, *, name: str = ""
+) -> LoopProof:
     """Return what the loop rule shows of the kernel's function by itself; NotShown or Inexact if it does not apply.
 
-    Its processor is added to `processors`.
+    The function is called `name`, by default as the kernel. Its processor is added to `processors`.
     """
     from bitsynth.objects.affine_memory import AffineMemory
     from bitsynth.objects.loops import LoopRule
@@ -196,11 +201,11 @@ def prove_all_sizes(path: Path, kernel: MatmulKernel, processors: list[CodeProce
     isa = load(program.isa)
     features = {isa[op].feature for op in program.forms}
     file = read_object(path, machine_table(isa))
-    row_terms = has_row_terms(program, kernel.spec)
-    memory = AffineMemory(values, file=file, kernel=program, row_terms=row_terms)
-    reference = ProgramRun(program, values, row_terms, memory.part)
+    reference = ProgramRun.of(kernel, values)
+    memory = AffineMemory(values, file=file, kernel=program, row_terms=reference.row_terms)
+    reference = replace(reference, part=memory.part)
     processor = CodeProcessor(file, isa, values, memory, features, any_place=True)
-    proof = LoopRule(processor, memory, reference, file.function(kernel.name)).prove()
+    proof = LoopRule(processor, memory, reference, file.function(name or kernel.name)).prove()
     if processors is not None:
         processors.append(processor)
     return proof
@@ -284,7 +289,8 @@ def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
     functions = {at: first.file.function_at(place) for at, place in reached.items()}
     if outside := [at for at, function in functions.items() if function is None]:
         raise Refuted(f"{proof.path.name}: the code at {outside[0]:#x} ran and is in no function that has a size")
-    for _, start, size in sorted({x for x in functions.values() if x}):
+    for function, start, size in sorted({x for x in functions.values() if x}):
+        proof.functions.append((function, first.file.in_file(start), size))
         place, end = start, start + size
         while place < end:
             if (at := first.file.in_file(place)) in decoded:

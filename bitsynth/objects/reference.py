@@ -1,6 +1,8 @@
 """The results that a kernel's proved program has for given sizes, as values to compare machine code with.
 
-The program's loops run as `kernel/program.py` says, on bytes of the buffers in the layout of the C interface.
+The program's loops run as `kernel/program.py` says, on bytes of the buffers in the layout of the C interface. Where the
+kernel's encodings ask for it, products and the terms of rows are doubled and finished tiles are shifted right, as
+`emit/correction_terms.py` says.
 """
 
 from __future__ import annotations
@@ -10,16 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, period
+from bitsynth.kernel.straight_line import sign_shift
+from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.affine import GeneralNumber, array_part
 from bitsynth.objects.values import Content, Contents
+from bitsynth.proof.multiples import proved_multiple
+from bitsynth.spec.matmul import affine
 
 RegisterContents = dict[Value, Content]
+TileContents = dict[tuple[int, int], Content]
+"""The registers of a tile by row and first column."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +74,28 @@ class ProgramRun:
     """A kernel's program on the values of a call's buffers.
 
     Attributes:
+        kernel: The program; its flushes add products that are doubled.
         row_terms: Whether tiles start from `h` too.
+        doublings: How often the terms of rows are doubled where there are steps over K, as the products are.
+        shift: By how many bits the elements of a finished tile are shifted right, with their signs.
         part: Names parts of buffers.
     """
 
     kernel: Kernel
     values: Contents
     row_terms: bool
+    doublings: int = 0
+    shift: int = 0
     part: Callable[[Hashable, GeneralNumber], tuple[Hashable, int]] = array_part
+
+    @classmethod
+    def of(cls, kernel: MatmulKernel, values: Contents) -> ProgramRun:
+        """Return the program of a kernel, with what the encodings of its operands add to it."""
+        proved, spec = kernel.proved_entry.proved, kernel.spec
+        program = proved.artifact
+        times = doublings(program, spec)
+        shift = affine(spec).shift if makes_values(program, spec) else 0
+        return cls(proved_multiple(proved, times), values, has_row_terms(program, spec), times, shift)
 
     @cached_property
     def isa(self) -> Isa:
@@ -83,8 +106,10 @@ class ProgramRun:
     def _registers(self) -> int:
         return self.kernel.tile_registers(self.isa.table.vector_bits)
 
-    def tile(self, sizes: Sizes, tile: int) -> dict[tuple[int, int], Content]:
-        """Return the registers of a tile by row and first column."""
+    def tile(self, sizes: Sizes, tile: int) -> TileContents:
+        """Return the registers of a tile."""
+        if not sizes.all_steps:
+            return self.without_steps(tile * self.kernel.columns)
         out = self.start(tile * self.kernel.columns)
         for chain in self.kernel.chains:
             done = 0
@@ -93,16 +118,33 @@ class ProgramRun:
                 for group in range(self.kernel.groups):
                     self._block(chain, sizes, tile, group, range(done, done + block), out)
                 done += block
-        return out
+        return self.finished(out)
 
-    def start(self, column: GeneralNumber) -> dict[tuple[int, int], Content]:
-        """Return the registers from which the tile whose first column is `column` starts."""
+    def start(self, column: GeneralNumber) -> TileContents:
+        """Return the registers from which the tile whose first column is `column` starts, if there are steps."""
+        return self._start(column, self.doublings)
+
+    def without_steps(self, column: GeneralNumber) -> TileContents:
+        """Return the tile whose first column is `column` if K is 0: then the terms of rows are not doubled."""
+        return self.finished(self._start(column, 0))
+
+    def finished(self, tile: TileContents) -> TileContents:
+        """Return the registers of a tile that are stored at last, from those after its last flush."""
+        if not self.shift:
+            return tile
+        shift = sign_shift(self.isa)
+        return {place: self.values.apply(shift, [content], self.shift) for place, content in tile.items()}
+
+    def _start(self, column: GeneralNumber, doublings: int) -> TileContents:
         lanes, memory = self.isa.tile.lanes, self.kernel.memory
-        out: dict[tuple[int, int], Content] = {}
+        out: TileContents = {}
         for row, register in product(range(self.kernel.rows), range(self._registers)):
             start = self._load(memory.load_tile, "g", 4 * (column + register * lanes))
             if self.row_terms:
-                start = self._run(memory.add_tile, [start, self._load(memory.broadcast_tile, "h", 4 * row)])
+                term = self._load(memory.broadcast_tile, "h", 4 * row)
+                for _ in range(doublings):
+                    term = self._run(memory.add_tile, [term, term])
+                start = self._run(memory.add_tile, [start, term])
             out[row, register * lanes] = start
         return out
 
@@ -113,7 +155,7 @@ class ProgramRun:
         tile: int,
         group: int,
         steps: range,
-        out: dict[tuple[int, int], Content],
+        out: TileContents,
     ) -> None:
         """Run a block of steps for a group of rows, and flush it to the tile."""
         carried = None
@@ -125,9 +167,7 @@ class ProgramRun:
                 continue
             out |= self.flushed(loop, group, accs, out)
 
-    def flushed(
-        self, loop: Pass, group: int, accs: RegisterContents, tile: dict[tuple[int, int], Content]
-    ) -> dict[tuple[int, int], Content]:
+    def flushed(self, loop: Pass, group: int, accs: RegisterContents, tile: TileContents) -> TileContents:
         """Return the registers of a tile that a group of rows has after a flush."""
         lanes, registers = self.isa.tile.lanes, {**self._constants, **accs}
         names = [(row, r * lanes) for row in self.kernel.rows_of(group) for r in range(self._registers)]

@@ -445,15 +445,21 @@ def test_what_is_no_object_of_the_kernel_is_bad_input(refusal, tmp_path):
     assert "objects of arm cannot be proved" in refusal(2, path, "bs_mm_a1u_w1b_s32_armv7_neon_6x4x64")
 
 
-@pytest.mark.parametrize("of", [(8, 8, "bipolar", "signed"), (4, 4, "unsigned", "signed")])
-def test_kernels_that_double_or_shift_their_products_are_bad_input(tmp_path, of):
-    pytest.importorskip("capstone")
-    pytest.importorskip("elftools")
-    from bitsynth.matmul import get_kernel
-    from bitsynth.objects.prove import prove_object
+DOUBLED, SHIFTED = "bs_mm_a8b_w8s_s32_avx2_6x16x2", "bs_mm_a4u_w4s_s32_avx2_8x16x4"
+"""Kernels whose encodings double products, or shift finished tiles."""
 
-    with pytest.raises(SpecError, match="that double or shift their products cannot be proved yet"):
-        prove_object(tmp_path / "x.o", get_kernel("avx2", *of))
+
+@pytest.mark.parametrize("name", [DOUBLED, SHIFTED])
+def test_kernels_that_double_or_shift_their_products_are_proved(name):
+    assert prove(library(name, "gcc"), name).registers > 100
+
+
+@pytest.mark.parametrize("wrong", ["both = _mm256_srai_epi32(both, 2);", "t5 = _mm256_srai_epi32(t5, 2);"])
+def test_another_shift_is_refused(wrong, tmp_path):
+    """With no step, and at the last flush."""
+    path = compiled(tmp_path, SHIFTED, wrong.replace("2);", "1);"), wrong)
+    with pytest.raises(Refuted, match="is not what the proved program computes"):
+        prove(path, SHIFTED)
 
 
 def test_a_truncated_object_is_bad_input(refusal, tmp_path):
