@@ -92,6 +92,7 @@ class NetworkTimes:
         left_out: Peers that could not run, and why.
         float_bytes: Weights of the network in float32.
         board: The board that measured, before and after; empty if this machine did.
+        others: Versions of the contenders' packages, and the instructions that their int8 can use on this machine.
     """
 
     network: NetworkReport
@@ -101,6 +102,7 @@ class NetworkTimes:
     left_out: Mapping[str, str]
     float_bytes: int
     board: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -133,6 +135,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
         _steps(net, report.steps, inputs, threads, left_out),
         left_out,
         float_bytes(net),
+        others=network_peers.settings(calls),
     )
 
 

@@ -1,10 +1,11 @@
-"""Peers of a whole network: ONNX Runtime and the C of emx-onnx-cgen, on the same file and on its twins; LiteRT."""
+"""Peers of a whole network: ONNX Runtime, OpenVINO and the C of emx-onnx-cgen, on the file and on its twins; LiteRT."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -17,6 +18,7 @@ from bitsynth.graph.read import tflite
 from bitsynth.graph.read.file import load_for_peers
 from bitsynth.graph.read.inputs import fix_inputs, with_shapes
 from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.host.features import features
 from bitsynth.isa.load import load
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -24,25 +26,51 @@ from bitsynth.run.runner import Runner, runner_for
 
 Bound = Callable[[Any], Callable[[], object]]
 """A function that returns a call of a model."""
-ORT, EMX, LITERT = "onnxruntime", "emx-onnx-cgen", "ai-edge-litert"
+ORT, OPENVINO, EMX, LITERT = "onnxruntime", "openvino", "emx-onnx-cgen", "ai-edge-litert"
 INT8_TWIN = "int8 twin"
 INSTALL = "pip install 'bitsynth[peers]'"
-_MODULES = {ORT: "onnxruntime", EMX: "emx_onnx_cgen", LITERT: "ai_edge_litert"}
-_NEEDS = {ORT: (ORT, INT8_TWIN), EMX: (EMX,), LITERT: (LITERT,)}
+_MODULES = {ORT: "onnxruntime", OPENVINO: "openvino", EMX: "emx_onnx_cgen", LITERT: "ai_edge_litert"}
+_NEEDS = {ORT: (ORT, INT8_TWIN), OPENVINO: (OPENVINO,), EMX: (EMX,), LITERT: (LITERT,)}
 """The contenders that are left out without a package: ONNX Runtime quantizes the int8 twin too."""
 _EMX_NAME = "model"
 _EMX_FLAGS = ("-O3", "-w", "-lm")
 """The C of emx-onnx-cgen has warnings that ours must not have."""
 _LITERT_KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES": "without XNNPACK"}
 """The names of contenders, by LiteRT's resolver of kernels."""
+ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
+"""The environment variable that keeps OpenVINO from wider instructions, as AVX512_CORE_VNNI does from AMX."""
+_INT8_INSTRUCTIONS = {
+    "amx_int8": "AMX",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx_vnni": "AVX-VNNI",
+    "avx512bw": "AVX-512",
+    "avx2": "AVX2",
+    "i8mm": "NEON with i8mm",
+    "asimddp": "NEON with dot products",
+    "asimd": "NEON",
+}
+"""Instructions that int8 of other runtimes uses, by a processor's feature, the fastest first."""
 
 
 def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...]]:
     """Return the peers' packages that are not installed, with the contenders that are left out without each."""
-    wanted = (ORT, EMX) if threads == 1 else (ORT,)
+    wanted = (ORT, OPENVINO, EMX) if threads == 1 else (ORT, OPENVINO)
     if model is not None and isinstance(load_for_peers(model), bytes):
         wanted = (LITERT,)
     return {package: _NEEDS[package] for package in wanted if not _is_installed(_MODULES[package])}
+
+
+def settings(contenders: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the contenders' packages, and the instructions that their int8 can use here."""
+    packages = {package: package for name in contenders if (package := name.partition(",")[0]) in _MODULES}
+    facts = {package: importlib.metadata.version(package) for package in packages}
+    if not facts:
+        return {}
+    fastest = next((name for feature, name in _INT8_INSTRUCTIONS.items() if feature in features()), "unknown")
+    facts["int8 instructions"] = fastest
+    if OPENVINO in facts and (limit := os.environ.get(ONEDNN_LIMIT)):
+        facts[ONEDNN_LIMIT] = limit
+    return facts
 
 
 def _is_installed(module: str) -> bool:
@@ -60,7 +88,8 @@ def bound(
         yield from _bound_litert(data, inputs, net.program.threads, left_out, progress)
         return
     packages: dict[str, Bound] = {}
-    for package, bind in {ORT: bind_onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
+    binders = {ORT: bind_onnxruntime, OPENVINO: bind_openvino, **({EMX: _emx} if net.program.threads == 1 else {})}
+    for package, bind in binders.items():
         try:
             packages[package] = bind(net, inputs)
         except ImportError as why:
@@ -103,6 +132,27 @@ def bind_onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
         for output in running.get_outputs():
             binding.bind_output(output.name)
         return lambda: running.run_with_iobinding(binding)
+
+    return bind
+
+
+def bind_openvino(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
+    """Return a function that binds a model to OpenVINO; ImportError if it is not installed.
+
+    Floats stay float32: on a processor with AMX it would otherwise compute in bfloat16.
+    """
+    import openvino
+
+    threads = net.program.threads
+    options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+
+    def bind(model: Any) -> Callable[[], object]:
+        core = openvino.Core()
+        request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()
+        for name, x in inputs.items():
+            request.set_tensor(name, openvino.Tensor(np.ascontiguousarray(x)))
+        call: Callable[[], object] = request.infer
+        return call
 
     return bind
 

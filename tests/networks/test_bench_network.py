@@ -102,11 +102,30 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
         return bound
 
     monkeypatch.setattr(network_peers, "bind_onnxruntime", missing)
+    monkeypatch.setattr(network_peers, "bind_openvino", missing)
     monkeypatch.setattr(network_peers, "_emx", made)
     found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out, silent))
     assert found["emx-onnx-cgen, fp32 twin"]() == 7
     assert left_out["onnxruntime"] == "no such package; pip install 'bitsynth[peers]'"
+    assert left_out["openvino"] == left_out["onnxruntime"]
     assert left_out["emx-onnx-cgen, same file"] == "Clip is too much"
+
+
+def test_other_runtimes_are_named_with_their_instructions(monkeypatch):
+    monkeypatch.setattr(network_peers.importlib.metadata, "version", lambda package: f"{package} 7")
+    for features, expected in (
+        ({"avx2", "avx512_vnni", "amx_int8"}, "AMX"),
+        ({"avx2", "avx512bw"}, "AVX-512"),
+        ({"asimd", "asimddp"}, "NEON with dot products"),
+        (set(), "unknown"),
+    ):
+        monkeypatch.setattr(network_peers, "features", lambda found=features: frozenset(found))
+        named = network_peers.settings(["bitsynth", "openvino, fp32 twin", "openvino, int8 twin"])
+        assert named == {"openvino": "openvino 7", "int8 instructions": expected}
+    monkeypatch.setenv(network_peers.ONEDNN_LIMIT, "AVX2")
+    assert network_peers.settings(["openvino, int8 twin"])[network_peers.ONEDNN_LIMIT] == "AVX2"
+    assert network_peers.ONEDNN_LIMIT not in network_peers.settings(["onnxruntime, same file"])
+    assert network_peers.settings(["bitsynth"]) == {}
 
 
 @pytest.mark.slow

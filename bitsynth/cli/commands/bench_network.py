@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.network_peers import INSTALL
+from bitsynth.bench.network_peers import INSTALL, ONEDNN_LIMIT
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
@@ -68,13 +68,14 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network and each of its steps, and ONNX Runtime.
+    """Measure a network and each of its steps, ONNX Runtime and OpenVINO.
 
-    ONNX Runtime runs the same file, if it can; its twin in floats, without quantizers; and that twin quantized to int8
-    by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite file is
-    run by LiteRT instead, with its default kernels (XNNPACK) and with its own. All are measured alternately, round by
-    round, on random inputs and with the same number of threads. A ratio is the median of the rounds' ratios. A
-    contender that takes more than a second a call is measured once. Steps are measured one by one.
+    These run the same file, if they can; its twin in floats, without quantizers; and that twin quantized to int8 by
+    ONNX Runtime. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI in the environment OpenVINO leaves AMX out, with AVX2 also
+    AVX-512. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite file is run by LiteRT
+    instead, with its default kernels (XNNPACK) and with its own. All are measured alternately, round by round, on
+    random inputs and with the same number of threads. A ratio is the median of the rounds' ratios. A contender that
+    takes more than a second a call is measured once. Steps are measured one by one.
     An emulated instruction set is refused, because an emulator's times mean nothing.
 
     With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime
@@ -214,10 +215,22 @@ def _ends(result: NetworkTimes) -> list[str]:
     parts = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in shown or shares[part])
     around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
+        *_others(result.others),
         f"of the time: {parts}{around}",
         *slow_products(memory.products),
         f"weights {memory.weight_bytes:,} bytes, {result.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
+
+
+def _others(settings: Mapping[str, str]) -> list[str]:
+    """Return a line on the versions of other runtimes and their instructions; none if there are no others."""
+    facts = dict(settings)
+    instructions, limit = facts.pop("int8 instructions", ""), facts.pop(ONEDNN_LIMIT, "")
+    if not facts:
+        return []
+    versions = ", ".join(f"{package} {version}" for package, version in facts.items())
+    limited = f"; OpenVINO limited by {ONEDNN_LIMIT}={limit}" if limit else ""
+    return [f"{versions}; int8 of others can use {instructions}{limited}"]
 
 
 def _draw(result: NetworkTimes, stem: Path) -> None:
