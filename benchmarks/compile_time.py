@@ -15,80 +15,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import mobilenets
-import numpy as np
+import few_bits
 import onnx
 import report
-from onnx import helper, numpy_helper
 
 from bitsynth.bench.setting import Basis
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.isa.load import load_table
 
-DOMAIN = "qonnx.custom_op.general"
+NETWORKS = ("resnet18", "chain")
 SIZE = 32
 """Pixels a side."""
 TARGETS = ("avx2", "avx512", "neon a53", "neon a72")
-CHAIN = ((64, 1),) * 5 + ((128, 2),) + ((128, 1),) * 4 + ((256, 2),) + ((256, 1),) * 4 + ((512, 2),) + ((512, 1),) * 4
 COMPILE = """\
 import sys, numpy, bitsynth
 net = bitsynth.compile(sys.argv[1], isa=sys.argv[2], cpu=sys.argv[3])
 net.bound(numpy.zeros([1, 3, int(sys.argv[4]), int(sys.argv[4])], numpy.float32))
 """
-
-
-class FewBits(mobilenets.Floats):
-    """A network whose convolutions have codes on both sides: 8 bits at its input and in its dense layer."""
-
-    def __init__(self, act_bits: int, w_bits: int) -> None:
-        super().__init__()
-        self.act_bits, self.w_bits = act_bits, w_bits
-
-    def quantized(self, x: str, scale: Any, bits: int, *, signed: bool, narrow: bool = False) -> str:
-        """Add a quantizer of an edge or of weights, and return the edge of its codes."""
-        inputs = [x, *(self.constant(value) for value in (scale, 0, bits))]
-        about = {"signed": int(signed), "narrow": int(narrow), "rounding_mode": "ROUND", "domain": DOMAIN}
-        return super().add("Quant", inputs, self.channels.get(x, 0), **about)
-
-    def add(self, op: str, inputs: list[str], channels: int, **attributes: Any) -> str:
-        """Add a node, with the weights of a product quantized to codes with a scale for each channel."""
-        if op in ("Conv", "Gemm"):
-            bits = self.w_bits if op == "Conv" else 8
-            weights = numpy_helper.to_array(next(w for w in self.constants if w.name == inputs[1]))
-            sizes = np.abs(weights).reshape(len(weights), -1)
-            scale = 1.3 * sizes.mean(1) if bits < 8 else sizes.max(1) / 127
-            scale = scale.reshape(-1, *[1] * (weights.ndim - 1))
-            inputs = [inputs[0], self.quantized(inputs[1], scale, bits, signed=True, narrow=True), *inputs[2:]]
-            if inputs[0] == "x":
-                inputs[0] = self.quantized("x", 1 / 127, 8, signed=True)
-        return super().add(op, inputs, channels, **attributes)
-
-    def relu(self, x: str) -> str:
-        """Add max(x, 0) and a quantizer, and return the edge of its codes."""
-        return self.quantized(super().relu(x), 2.1 / ((1 << self.act_bits) - 1), self.act_bits, signed=False)
-
-    def model(self, name: str, last: str, size: int) -> Any:
-        """Return the model, with the quantizers' domain."""
-        model = super().model(name, last, size)
-        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-        return model
-
-
-def chain(net: mobilenets.Floats) -> str:
-    """Add convolutions 3 x 3 one after another, and return the edge of the classes."""
-    x = "x"
-    for to, stride in CHAIN:
-        x = net.relu(net.conv(x, to, 3, stride))
-    return net.classified(x)
-
-
-NETWORKS: dict[str, Callable[[mobilenets.Floats], str]] = {"resnet18": mobilenets.resnet18, "chain": chain}
 
 
 @dataclass(frozen=True)
@@ -137,9 +85,8 @@ def measure(networks: Sequence[str], targets: Sequence[str], widths: tuple[int, 
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name in networks:
-            net = FewBits(*widths)
             path = Path(folder) / f"{name}.onnx"
-            onnx.save(net.model(name, NETWORKS[name](net), SIZE), path)
+            onnx.save(few_bits.built(name, *widths, SIZE), path)
             for target in targets:
                 print(f"compiling {name} for {target}", file=sys.stderr)
                 found.append(compiled(path, target, runs))
@@ -156,7 +103,7 @@ def main() -> int:
     for option, known in (("only", NETWORKS), ("isa", TARGETS)):
         if (asked := getattr(given, option)) and asked not in known:
             raise SpecError(f"--{option}: unknown {asked!r}; known: {', '.join(known)}")
-    networks, targets = [given.only] if given.only else [*NETWORKS], [given.isa] if given.isa else TARGETS
+    networks, targets = [given.only] if given.only else NETWORKS, [given.isa] if given.isa else TARGETS
     rows = measure(networks, targets, given.widths, max(1, given.runs))
     facts = report.facts(Basis({}), sorted({t.partition(" ")[0] for t in targets}), rows=[asdict(row) for row in rows])
     titles = ["network", "target", "CPU, s", "with a compiler, s", "its CPU, s"]

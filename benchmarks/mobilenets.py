@@ -82,6 +82,10 @@ class Floats:
         """x between 0 and 6."""
         return self.add("Clip", [x, self.constant(0), self.constant(6)], self.channels[x])
 
+    def linear(self, x: str) -> str:
+        """x, whose quantizer is here if the network has any."""
+        return x
+
     def sum(self, x: str, y: str) -> str:
         """x + y."""
         return self.add("Add", [x, y], self.channels[x])
@@ -141,8 +145,8 @@ def mobilenet_v2(net: Floats) -> str:
             given, stride = x, 1 if k else first
             wide = net.relu6(net.conv(x, expansion * net.channels[x], 1)) if expansion > 1 else x
             wide = net.relu6(net.conv(wide, net.channels[wide], 3, stride, depthwise=True))
-            x = net.conv(wide, to, 1)
-            x = net.sum(given, x) if k else x
+            x = net.linear(net.conv(wide, to, 1))
+            x = net.linear(net.sum(given, x)) if k else x
     return net.classified(net.relu6(net.conv(x, 1280, 1)))
 
 

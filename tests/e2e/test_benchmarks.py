@@ -255,6 +255,25 @@ def test_compile_times_are_measured():
 
 
 @pytest.mark.slow
+def test_networks_are_measured_by_width(tmp_path, skip_lesser):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    skip_lesser("avx2")
+    small = "--only", "small_vgg", "--size", 8, "--rounds", 1
+    answer = printed("networks_by_width.py", "--isa", "avx2", *small, "--widths", "A2W1", "A4W4", "--results", tmp_path)
+    assert [row["width"] for row in answer["rows"]] == ["A2W1", "A4W4", "int8 file"]
+    for row in answer["rows"]:
+        assert row["ratios"].keys() == {"openvino, float32", "openvino, int8"}
+        assert min(row["microseconds"], *row["ratios"].values()) > 0
+    assert answer["setting"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert "## small VGG" in (tmp_path / "networks_by_width_avx2.md").read_text()
+    assert (tmp_path / "networks_by_width_avx2.png").read_bytes().startswith(b"\x89PNG")
+    wrong = run("networks_by_width.py", "--only", "vgg")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("networks_by_width.py: --only: unknown 'vgg'; known: resnet18, ")
+
+
+@pytest.mark.slow
 def test_mobilenets_are_written(tmp_path):
     """A network in floats and one of 8 bits, whose products are all layers."""
     pytest.importorskip("onnxruntime")

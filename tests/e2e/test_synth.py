@@ -54,7 +54,7 @@ def test_the_same_input_gives_the_same_kernel_in_another_process():
     assert digests("1", "neon,1,1") == [synthesize(spec("neon", 1, 1)).entry.digest]
 
 
-SAMPLED = [(1, 1), (2, 2), (3, 1), (2, 4)]
+SAMPLED = [(1, 1), (3, 1), (2, 4)]
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_extremes_of_deep_sums(few, m, patterns):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patterns", EXTREMES, ids="-".join)
+@pytest.mark.parametrize("patterns", [("max", "max"), ("max", "min")], ids="-".join)
 def test_the_deepest_sums(patterns, skip_isa):
     """The greatest K there is, where every sum is next to the end of int32."""
     m = machine("avx2", "lookup", 4, 4, "unsigned", "signed")

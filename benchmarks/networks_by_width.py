@@ -1,0 +1,193 @@
+"""Whole networks of random weights by widths of codes, compared with ONNX Runtime and OpenVINO in float32 and int8.
+
+    python benchmarks/networks_by_width.py --isa avx512 [--only resnet18] [--threads N] [--rounds N] [--results FOLDER]
+
+One image at a time. Weights and batch norm are random, so the networks serve to compare times and bytes, not accuracy.
+"A2W1" has 2-bit activations and 1-bit weights in all convolutions but the first, which has 8 bits as has the dense
+layer; "int8 file" is the network as ONNX Runtime's `quantize_static` writes it, compiled by bitsynth. The others run
+the same layers in float32 and that file in int8. All contenders of a network take turns; a ratio is the median of the
+rounds' ratios. A package that cannot be kept from instructions that the set lacks takes no part; ONEDNN_MAX_CPU_ISA
+keeps OpenVINO from them, and with AVX512_CORE_VNNI from AMX. Needs `pip install 'bitsynth[peers]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import few_bits
+import networks_by_width_plot
+import numpy as np
+import onnx
+import report
+
+import bitsynth
+from bitsynth.bench import network_peers, twins
+from bitsynth.bench.baselines.start import Cap, caps
+from bitsynth.bench.network import MINE, alternate, float_bytes, peer
+from bitsynth.bench.setting import Basis
+from bitsynth.errors import SpecError
+from bitsynth.host.placement import require_native
+from bitsynth.isa.load import load
+from bitsynth.network.check import drawn
+from bitsynth.network.run import Network
+from bitsynth.progress import silent
+
+WIDTHS = ((1, 1), (2, 1), (2, 2), (3, 3), (4, 4), (8, 8))
+FILE = "int8 file"
+TITLES = {
+    "resnet18": "ResNet-18, shortcuts of codes",
+    "resnet18_of_floats": "ResNet-18, shortcuts of floats",
+    "resnet50": "ResNet-50",
+    "mobilenet_v1": "MobileNet V1",
+    "mobilenet_v2": "MobileNet V2",
+    "small_vgg": "small VGG, 32 x 32 pixels",
+}
+PACKAGES: dict[str, Callable[[Network, Mapping[str, Any]], network_peers.Bound]] = {
+    network_peers.ORT: network_peers.bind_onnxruntime,
+    network_peers.OPENVINO: network_peers.bind_openvino,
+}
+KINDS = ("float32", "int8")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network of a width, or the int8 file, as bitsynth runs it.
+
+    Args:
+        network, width: What it is.
+        microseconds: The median time of an image.
+        ratios: How many times as long each contender takes, by its name.
+        weight_bytes, arena_bytes: Bytes of weights and of intermediate results.
+        float_bytes: Bytes of the weights of its products in float32.
+    """
+
+    network: str
+    width: str
+    microseconds: float
+    ratios: Mapping[str, float]
+    weight_bytes: int
+    arena_bytes: int
+    float_bytes: int
+
+    def best(self, kind: str) -> tuple[str, float]:
+        """Return the fastest contender of float32 or int8, and how many times as long it takes."""
+        times = {name: ratio for name, ratio in self.ratios.items() if name.endswith(kind)}
+        name = min(times, key=times.__getitem__)
+        return name.partition(",")[0], times[name]
+
+
+def measure(name: str, given: argparse.Namespace, packages: Sequence[str], work: Path) -> Iterator[Row]:
+    """Measure a network at all widths, and the int8 file, alternately with the other packages."""
+    networks, calls = {}, {}
+    inputs: Mapping[str, Any] = {}
+    for act_bits, w_bits in given.widths:
+        path = work / f"{name}_a{act_bits}w{w_bits}.onnx"
+        onnx.save(few_bits.built(name, act_bits, w_bits, given.size), path)
+        networks[f"A{act_bits}W{w_bits}"] = compiled(path, given)
+    floats = twins.float_twin(onnx.load(path))
+    (x,) = floats.graph.input
+    shape = [d.dim_value for d in x.type.tensor_type.shape.dim]
+    image = {x.name: np.random.default_rng(1).random(shape, np.float32)}
+    quantized = twins.int8_twin(floats, image)
+    onnx.save(quantized, work / f"{name}_int8.onnx")
+    networks[FILE] = compiled(work / f"{name}_int8.onnx", given)
+    for width, net in networks.items():
+        inputs = drawn(net.graph, 1)[0]
+        calls[width] = net.bound(inputs)[0]
+    others = {}
+    for package in packages:
+        bind = PACKAGES[package](networks[FILE], inputs)
+        for kind, model in zip(KINDS, (floats, quantized), strict=True):
+            others[f"{package}, {kind}"] = bind(model)
+    samples = alternate({**calls, **others}, given.rounds, given.threads, silent)
+    for width, net in networks.items():
+        mine = samples[width]
+        ratios = {other: peer(other, {MINE: mine, other: samples[other]}).times.median for other in others}
+        facts = net.report()
+        sizes = facts.weight_bytes, facts.arena_bytes, float_bytes(net)
+        yield Row(name, width, float(np.median(mine)) / 1e3, ratios, *sizes)
+
+
+def compiled(path: Path, given: argparse.Namespace) -> Network:
+    """Return a file's network, compiled for the set and threads that were asked for."""
+    print(f"compiling {path.stem}", file=sys.stderr, flush=True)
+    return bitsynth.compile(path, isa=given.isa, threads=given.threads)
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """Return the times and ratios of a network's widths."""
+    cells = []
+    for row in rows:
+        fastest = [f"{ratio:.2f} ({package})" for package, ratio in map(row.best, KINDS)]
+        memory = (row.weight_bytes + row.arena_bytes) / row.float_bytes
+        cells.append([row.width, f"{row.microseconds / 1e3:.2f}", *fastest, f"{row.weight_bytes:,}", f"{memory:.3f}"])
+    return cells
+
+
+TABLE = ("bits", "ms", "fastest float32", "fastest int8", "weights, bytes", "weights and arena, of float32's weights")
+
+
+def blocks(rows: Sequence[Row], packages: Sequence[str], stem: str) -> Iterator[str]:
+    """Yield the parts of the page."""
+    yield f"![How many times as long the fastest int8 of others takes, by network and width]({stem}.svg)"
+    yield (
+        "How many times as long does the fastest other package take? Above 1 bitsynth is faster. Compared with "
+        f"{' and '.join(packages)}."
+    )
+    for name in dict.fromkeys(row.network for row in rows):
+        yield f"## {TITLES[name]}"
+        yield report.markdown(TABLE, table([row for row in rows if row.network == name]))
+
+
+def stem_of(isa: str, threads: int) -> str:
+    """Return the name of the result's files."""
+    return f"networks_by_width_{isa}" + (f"_{threads}_threads" if threads > 1 else "")
+
+
+def arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    parser.add_argument("--only", nargs="+", default=[*TITLES], help=f"of {', '.join(TITLES)}")
+    parser.add_argument("--widths", nargs="+", type=report.widths, default=WIDTHS, help="bits of codes, such as A2W1")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
+    parser.add_argument("--rounds", type=int, default=11, help="samples of all that is timed")
+    parser.add_argument("--size", type=int, help="pixels a side; usually 224, of the small VGG 32")
+    parser.add_argument("--results", type=report.folder, help="the folder where results are written")
+    given = parser.parse_args()
+    if unknown := [name for name in given.only if name not in TITLES]:
+        raise SpecError(f"--only: unknown {unknown[0]!r}; known: {', '.join(TITLES)}")
+    require_native(load(given.isa).table)
+    return given
+
+
+def main() -> int:
+    given = arguments()
+    limits = caps(given.isa)
+    packages = [package for package in PACKAGES if not limits.get(package, Cap()).left_out]
+    for package in packages:
+        os.environ.update(limits.get(package, Cap()).env)
+    with tempfile.TemporaryDirectory() as work:
+        rows = [row for name in given.only for row in measure(name, given, packages, Path(work))]
+    facts = report.facts(Basis(), [given.isa], rows=[asdict(row) for row in rows])
+    named = network_peers.settings(f"{package}, " for package in packages)
+    facts["setting"] |= named | {"threads": str(given.threads)}
+    if given.results:
+        stem = stem_of(given.isa, given.threads)
+        text = blocks(rows, packages, stem)
+        report.write(given.results, stem, f"Networks by width, {given.isa}", __doc__ or "", facts, *text)
+        networks_by_width_plot.draw(rows, TITLES, given.results / stem)
+    tables = [(("network", *TABLE), [[row.network, *cells] for row in rows for cells in table([row])])]
+    report.tell(facts, *tables, as_json=given.json)
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)
