@@ -54,7 +54,7 @@ _INT8_INSTRUCTIONS = {
 
 def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...]]:
     """Return the peers' packages that are not installed, with the contenders that are left out without each."""
-    wanted = (ORT, OPENVINO, EMX) if threads == 1 else (ORT, OPENVINO)
+    wanted: tuple[str, ...] = (ORT, OPENVINO, EMX) if threads == 1 else (ORT, OPENVINO)
     if model is not None and isinstance(load_for_peers(model), bytes):
         wanted = (LITERT,)
     return {package: _NEEDS[package] for package in wanted if not _is_installed(_MODULES[package])}

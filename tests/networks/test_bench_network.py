@@ -112,7 +112,7 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
 
 
 def test_other_runtimes_are_named_with_their_instructions(monkeypatch):
-    monkeypatch.setattr(network_peers.importlib.metadata, "version", lambda package: f"{package} 7")
+    monkeypatch.setattr("importlib.metadata.version", lambda package: f"{package} 7")
     for features, expected in (
         ({"avx2", "avx512_vnni", "amx_int8"}, "AMX"),
         ({"avx2", "avx512bw"}, "AVX-512"),
