@@ -18,7 +18,8 @@ from bitsynth.graph.read import tflite
 from bitsynth.graph.read.file import load_for_peers
 from bitsynth.graph.read.inputs import fix_inputs, with_shapes
 from bitsynth.graph.types import Tensor, numpy_type
-from bitsynth.host.features import features
+from bitsynth.host.features import arch, features
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -39,17 +40,6 @@ _LITERT_KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES
 """The names of contenders, by LiteRT's resolver of kernels."""
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
 """The environment variable that keeps OpenVINO from wider instructions, as AVX512_CORE_VNNI does from AMX."""
-_INT8_INSTRUCTIONS = {
-    "amx_int8": "AMX",
-    "avx512_vnni": "AVX-512 VNNI",
-    "avx_vnni": "AVX-VNNI",
-    "avx512bw": "AVX-512",
-    "avx2": "AVX2",
-    "i8mm": "NEON with i8mm",
-    "asimddp": "NEON with dot products",
-    "asimd": "NEON",
-}
-"""Instructions that int8 of other runtimes uses, by a processor's feature, the fastest first."""
 
 
 def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...]]:
@@ -66,8 +56,8 @@ def settings(contenders: Iterable[str]) -> dict[str, str]:
     facts = {package: importlib.metadata.version(package) for package in packages}
     if not facts:
         return {}
-    fastest = next((name for feature, name in _INT8_INSTRUCTIONS.items() if feature in features()), "unknown")
-    facts["int8 instructions"] = fastest
+    instructions = architecture.named(arch()).int8_instructions
+    facts["int8 instructions"] = next((text for name, text in instructions.items() if name in features()), "unknown")
     if OPENVINO in facts and (limit := os.environ.get(ONEDNN_LIMIT)):
         facts[ONEDNN_LIMIT] = limit
     return facts

@@ -79,6 +79,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`),
     or words that these begin with, to processors of an `isa.toml`, the nearest first. `midr_probe` is the C file next
     to this one that reads a MIDR, "" if programs cannot.
+    `int8_instructions` are those that products of bytes use, by the processor's feature, the fastest first.
     `probe` is the C file on which the `probes` of an `isa.toml` rest.
     """
 
@@ -97,6 +98,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hwcap: dict[str, int] = {}
     processors: dict[str, list[str]] = {}
     midr_probe: str = ""
+    int8_instructions: dict[str, str] = {}
     emulator: Emulator | None = None
 
     def nearest_processor(self, kind: str, among: Collection[str]) -> str:

@@ -113,12 +113,13 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
 
 def test_other_runtimes_are_named_with_their_instructions(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda package: f"{package} 7")
-    for features, expected in (
-        ({"avx2", "avx512_vnni", "amx_int8"}, "AMX"),
-        ({"avx2", "avx512bw"}, "AVX-512"),
-        ({"asimd", "asimddp"}, "NEON with dot products"),
-        (set(), "unknown"),
+    for arch, features, expected in (
+        ("x86_64", {"avx2", "avx512_vnni", "amx_int8"}, "AMX"),
+        ("x86_64", {"avx2", "avx512bw"}, "AVX-512"),
+        ("aarch64", {"asimd", "asimddp"}, "NEON with dot products"),
+        ("arm", {"neon"}, "unknown"),
     ):
+        monkeypatch.setattr(network_peers, "arch", lambda found=arch: found)
         monkeypatch.setattr(network_peers, "features", lambda found=features: frozenset(found))
         named = network_peers.settings(["bitsynth", "openvino, fp32 twin", "openvino, int8 twin"])
         assert named == {"openvino": "openvino 7", "int8 instructions": expected}
