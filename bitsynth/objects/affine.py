@@ -45,7 +45,7 @@ class AffineNumber:
     __slots__ = ("_hash", "number", "terms")
 
     def __init__(self, number: int, terms: Mapping[Hashable, int]) -> None:
-        kept = [(key, signed(times)) for key, times in terms.items() if signed(times)]
+        kept = [(key, signed(times)) for key, times in terms.items() if times & _EVERY]
         if len(kept) > 1:
             kept.sort(key=_place_in_order)
         self.number, self.terms = signed(number), tuple(kept)
@@ -76,14 +76,19 @@ class AffineNumber:
     def __add__(self, other: AffineNumber | int) -> AffineNumber:
         if isinstance(other, int):
             return self._with_number(self.number + other)
-        if not other.terms:
-            return self._with_number(self.number + other.number)
         if not self.terms:
             return other._with_number(self.number + other.number)
+        return self._plus(other, 1)
+
+    def _plus(self, other: AffineNumber, sign: int) -> AffineNumber:
+        """Return the sum with another number, or with `sign` -1 the difference."""
+        total = self.number + sign * other.number
+        if not other.terms:
+            return self._with_number(total)
         terms = dict(self.terms)
         for key, times in other.terms:
-            terms[key] = terms.get(key, 0) + times
-        return AffineNumber(self.number + other.number, terms)
+            terms[key] = terms.get(key, 0) + sign * times
+        return AffineNumber(total, terms)
 
     __radd__ = __add__
 
@@ -91,7 +96,7 @@ class AffineNumber:
         return self * -1
 
     def __sub__(self, other: AffineNumber | int) -> AffineNumber:
-        return self + -other
+        return self._with_number(self.number - other) if isinstance(other, int) else self._plus(other, -1)
 
     def __rsub__(self, other: int) -> AffineNumber:
         return -self + other

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitsynth.objects.affine import WORD_BITS, AffineNumber, GeneralNumber, key_text, number
 from bitsynth.objects.memory import NotShown
@@ -13,38 +13,119 @@ from bitsynth.solver.z3 import z3
 _LIMIT = 2_000_000
 """Z3's resources for one question, which take about a second; a question that needs more counts as not answered."""
 _END = 1 << WORD_BITS
-_EXAMPLES = 4
-"""The most examples of numbers for which the facts hold that are kept."""
+_EXAMPLES = 6
+"""The most examples of numbers for which facts hold that are kept."""
 _Smaller = tuple[AffineNumber, GeneralNumber, GeneralNumber]
 """An unknown, and the two numbers of which it is the smaller."""
+_Example = dict[str, int]
+"""Numbers by the names of unknowns; others are 0."""
+
+
+class LinearFact(NamedTuple):
+    """What is said of a sum of unknown integers times integers, which is not taken modulo anything.
+
+        2 + step - all_steps <= 0     is     LinearFact(-2, {(step, -1), (all_steps, 1)}, "at least 0")
+
+    Attributes:
+        number: The known part of the sum.
+        terms: Its unknowns and their integers, none of which is 0.
+        says: "at least 0", "0" or "not 0".
+    """
+
+    number: int
+    terms: frozenset[tuple[Hashable, int]]
+    says: str
+
+    @property
+    def opposite(self) -> LinearFact:
+        """The fact that holds where this one does not."""
+        if self.says == "at least 0":
+            return LinearFact(-self.number - 1, frozenset((key, -times) for key, times in self.terms), self.says)
+        return self._replace(says="not 0" if self.says == "0" else "0")
+
+    def holds(self, example: _Example) -> bool:
+        """Return whether the fact holds for these numbers."""
+        total = self.number
+        for key, times in self.terms:
+            total += times * example.get(key_text(key), 0)
+        return total >= 0 if self.says == "at least 0" else (total == 0) == (self.says == "0")
+
+
+def sum_is(says: str, plus: Iterable[GeneralNumber], minus: Iterable[GeneralNumber], known: int = 0) -> LinearFact:
+    """Return a fact of the integer `known` plus some numbers minus others, each the integer that it is written as."""
+    terms: dict[Hashable, int] = {}
+    for sign, addends in ((1, plus), (-1, minus)):
+        for x in addends:
+            if isinstance(x, int):
+                known += sign * x
+                continue
+            known += sign * x.number
+            for key, times in x.terms:
+                terms[key] = terms.get(key, 0) + sign * times
+    return LinearFact(known, frozenset([term for term in terms.items() if term[1]]), says)
 
 
 @lru_cache(maxsize=1 << 14)
 def _term(x: AffineNumber) -> Any:
-    addends = [times * z3.Int(key_text(key)) for key, times in x.terms]
-    return z3.Sum([*addends, z3.IntVal(x.number)]) if addends else z3.IntVal(x.number)
+    return _z3_sum(x.number, x.terms)
+
+
+def _z3_sum(known: int, terms: Iterable[tuple[Hashable, int]]) -> Any:
+    addends = [times * z3.Int(key_text(key)) for key, times in terms]
+    return z3.Sum([*addends, z3.IntVal(known)]) if addends else z3.IntVal(known)
 
 
 @lru_cache(maxsize=1 << 14)
-def not_negative(x: AffineNumber) -> Any:
-    """Return the fact that a number is 0 or more."""
-    return _term(x) >= 0
+def z3_fact(fact: LinearFact) -> Any:
+    """Return a fact as Z3 has it."""
+    total = _z3_sum(fact.number, sorted(fact.terms, key=lambda term: key_text(term[0])))
+    return total >= 0 if fact.says == "at least 0" else total == 0 if fact.says == "0" else total != 0
+
+
+class _KnownFacts:
+    """Some facts, one more than those `before`, with answers to what was asked of them, and those that follow them."""
+
+    __slots__ = ("added", "answers", "before", "examples", "following")
+
+    def __init__(self, before: _KnownFacts | None, added: tuple[Any, ...], examples: list[_Example]) -> None:
+        self.before, self.added, self.examples = before, added, examples
+        self.answers: dict[LinearFact, bool] = {}
+        self.following: dict[Hashable, _KnownFacts] = {}
+
+    def answer(self, fact: LinearFact) -> bool | None:
+        """Return whether the facts imply another one; None if neither is known."""
+        answer = self.answers.get(fact)
+        before = self.before
+        while answer is None and before is not None:
+            if before.answers.get(fact):
+                answer = True  # More facts imply it too.
+            before = before.before
+        if answer is None and not all(fact.holds(example) for example in self.examples):
+            answer = False
+        return answer
+
+    def add_example(self, example: _Example) -> None:
+        """Keep numbers for which these facts hold."""
+        facts: _KnownFacts | None = self
+        while facts is not None:
+            facts.examples = [*facts.examples, example][-_EXAMPLES:]
+            facts = facts.before
 
 
 class LinearFacts:
-    """Facts about unknown integers; `equalities` are the sums among them that are 0."""
+    """Facts about unknown integers; `equalities` are the sums among them that are 0.
+
+    Paths from one head begin with the same facts, and many add the same ones after these. So facts are a tree: what was
+    asked where the same ones were known is answered without Z3. Facts imply what those before them do.
+    """
 
     def __init__(self) -> None:
         self._solver = z3.SolverFor("QF_LIA")
         self._solver.set("rlimit", _LIMIT)
         self._count = 0
-        self._implied: dict[int, bool] = {}
-        self._compared: dict[AffineNumber, bool] = {}
-        self._equal: dict[AffineNumber, bool] = {}
-        self._models: list[Any] = []
-        self._examples: list[dict[str, int]] = []
-        self._marked: tuple[list[AffineNumber], list[_Smaller], int] | None = None
-        self._asked: list[Any] = []  # Z3 gives the numbers of facts that are gone to others.
+        self._known = _KnownFacts(None, (), [])
+        self._in_solver = [self._known]
+        self._marked: tuple[_KnownFacts, list[AffineNumber], list[_Smaller], int] | None = None
         self.equalities: list[AffineNumber] = []
         self._smaller: list[_Smaller] = []
 
@@ -53,13 +134,19 @@ class LinearFacts:
         return _term(number(x))
 
     def assume(self, *facts: Any) -> None:
-        """Add facts."""
+        """Add facts of any kind, as Z3 has them, to those that all others follow."""
+        assert self._known.before is None
+        self._known = _KnownFacts(None, (), [])
+        self._put_into_solver()
         self._solver.add(*facts)
-        self._forget()
 
-    def _forget(self) -> None:
-        for answers in (self._implied, self._compared, self._equal, self._models, self._examples):
-            answers.clear()
+    def assume_fact(self, fact: LinearFact) -> None:
+        """Add a fact after those that there are."""
+        known = self._known
+        if fact not in known.following:
+            examples = [x for x in known.examples if fact.holds(x)]
+            known.following[fact] = _KnownFacts(known, (z3_fact(fact),), examples)
+        self._known = known.following[fact]
 
     @property
     def is_marked(self) -> bool:
@@ -68,73 +155,74 @@ class LinearFacts:
 
     def mark(self) -> None:
         """Mark the facts that there are now."""
-        self._marked = list(self.equalities), list(self._smaller), self._count
-        self._solver.push()
+        self._marked = self._known, list(self.equalities), list(self._smaller), self._count
 
     def rewind(self) -> None:
         """Leave out all facts that were added after the mark."""
         assert self._marked is not None
-        self._solver.pop()
-        self._solver.push()
-        equalities, smaller, self._count = self._marked
+        self._known, equalities, smaller, self._count = self._marked
         self.equalities, self._smaller = list(equalities), list(smaller)
-        self._forget()
 
-    def assume_at_most(self, pairs: Iterable[tuple[GeneralNumber, GeneralNumber]]) -> None:
-        """Add that the first number of each pair is not greater than the second."""
-        self.assume(*(not_negative(number(b) - a) for a, b in pairs))
+    def implies(self, *facts: LinearFact) -> bool:
+        """Return whether the facts imply all of some others."""
+        return len(self.implied(facts)) == len(set(facts))
 
-    def implies(self, fact: Any) -> bool:
-        """Return whether the facts imply another one."""
-        key = fact.get_id()
-        if key not in self._implied:
-            self._solver.push()
-            self._solver.add(z3.Not(fact))
-            answer = self._solver.check()
-            self._implied[key] = answer == z3.unsat
-            if answer == z3.sat:
-                self._models = [*self._models, self._solver.model()][-_EXAMPLES:]
-            self._solver.pop()
-            self._asked.append(fact)
-        return self._implied[key]
+    def implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
+        """Return those of some facts that the facts imply."""
+        known = self._known
+        answers = {fact: known.answer(fact) if fact.terms else fact.holds({}) for fact in facts}
+        if left := [fact for fact, answer in answers.items() if answer is None]:
+            answers |= self._asked(left)
+        implied = {fact for fact, answer in answers.items() if answer}
+        known.answers |= {fact: fact in implied for fact in answers}
+        return implied
 
-    def _is_refuted(self, gap: AffineNumber, *, zero: bool) -> bool:
-        """Return whether a number is below 0 in an example, or with `zero` other than 0.
+    def _asked(self, facts: list[LinearFact]) -> dict[LinearFact, bool]:
+        """Return by Z3 which of some facts are implied. Most often all are, so that one question is enough."""
+        self._put_into_solver()
+        self._solver.push()
+        opposites = [z3_fact(fact.opposite) for fact in facts]
+        self._solver.add(z3.Or(opposites) if len(opposites) > 1 else opposites[0])
+        answer = self._solver.check()
+        example: _Example | None = None
+        if answer == z3.sat:
+            model = self._solver.model()
+            example = {x.name(): model[x].as_long() for x in model.decls()}
+        self._solver.pop()
+        if answer == z3.unsat:
+            return dict.fromkeys(facts, True)
+        wrong = {fact: False for fact in facts if example is not None and not fact.holds(example)}
+        if example is not None:
+            self._known.add_example(example)
+        if not wrong and len(facts) == 1:
+            return {facts[0]: False}
+        if not wrong:
+            return {fact: self._asked([fact])[fact] for fact in facts}
+        left = [fact for fact in facts if fact not in wrong]
+        return wrong | self._asked(left) if left else wrong
 
-        Examples are numbers for which the facts hold; what is false of one is not implied, without a question to Z3.
-        """
-        for model in self._models:
-            self._examples = [*self._examples, {x.name(): model[x].as_long() for x in model.decls()}][-_EXAMPLES:]
-        self._models = []
-        for example in self._examples:
-            total = gap.number
-            for key, times in gap.terms:
-                value = example.get(key_text(key))
-                if value is None:
-                    break
-                total += times * value
-            else:
-                if total < 0 or (zero and total):
-                    return True
-        return False
+    def _put_into_solver(self) -> None:
+        """Make the solver's facts those that there are now."""
+        new: list[_KnownFacts] = []
+        known: _KnownFacts | None = self._known
+        while known is not None and known not in self._in_solver:
+            new.append(known)
+            known = known.before
+        shared = self._in_solver.index(known) + 1 if known else 0
+        self._solver.pop(sum(facts.before is not None for facts in self._in_solver[shared:]))
+        self._in_solver = [*self._in_solver[:shared], *reversed(new)]
+        for facts in reversed(new):
+            if facts.before is not None:
+                self._solver.push()
+                self._solver.add(*facts.added)
 
-    def at_most(self, a: GeneralNumber, b: GeneralNumber) -> bool:
-        """Return whether a <= b is implied."""
-        gap = number(b) - a
-        if not gap.terms:
-            return gap.number >= 0
-        if gap not in self._compared:
-            self._compared[gap] = not self._is_refuted(gap, zero=False) and self.implies(not_negative(gap))
-        return self._compared[gap]
+    def at_most(self, a: GeneralNumber, b: GeneralNumber, *, less: int = 0) -> bool:
+        """Return whether a + `less` <= b is implied."""
+        return self.implies(sum_is("at least 0", (b,), (a,), -less))
 
     def equal(self, a: GeneralNumber, b: GeneralNumber) -> bool:
         """Return whether a = b is implied."""
-        gap = number(a) - b
-        if not gap.terms:
-            return gap.number == 0
-        if gap not in self._equal:
-            self._equal[gap] = not self._is_refuted(gap, zero=True) and self.implies(self.term(gap) == 0)
-        return self._equal[gap]
+        return self.implies(sum_is("0", (a,), (b,)))
 
     def smaller(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the smaller of two numbers: a new unknown, if the facts do not say which it is."""
@@ -144,9 +232,12 @@ class LinearFacts:
             return b
         self._count += 1
         out = AffineNumber.unknown(("smaller", self._count))
-        x, y, z = self.term(a), self.term(b), self.term(out)
-        self.assume(z <= x, z <= y, z3.Or(z == x, z == y))
-        self._smaller.append((out, a, b))
+        smaller, known = (out, a, b), self._known
+        if smaller not in known.following:
+            x, y, z = self.term(a), self.term(b), self.term(out)
+            known.following[smaller] = _KnownFacts(known, (z <= x, z <= y, z3.Or(z == x, z == y)), [])
+        self._known = known.following[smaller]
+        self._smaller.append(smaller)
         return out
 
     def all_equalities(self) -> list[AffineNumber]:
@@ -156,24 +247,26 @@ class LinearFacts:
             out += [smaller - x for x in (a, b) if self.equal(smaller, x)][:1]
         return out
 
-    def comparison(self, kind: str, a: GeneralNumber, b: GeneralNumber) -> Any:
+    def comparison(self, kind: str, a: GeneralNumber, b: GeneralNumber) -> LinearFact:
         """Return what a processor decides of two registers that hold numbers, as a fact.
 
         Registers hold numbers modulo 2**64; NotShown unless the facts say which numbers these are.
         """
         if kind == "equal":
-            gap = self.term(number(a) - b)
-            if not self.implies(z3.And(gap > -_END, gap < _END)):
+            gap = number(a) - b
+            if not self._is_between(gap, -_END + 1, _END - 1):
                 raise NotShown("it compares numbers whose difference may leave 64 bits")
-            return gap == 0
+            return sum_is("0", (gap,), ())
         low = -_END // 2 if kind == "below signed" else 0
-        return self._in_range(a, low) < self._in_range(b, low)
+        return sum_is("at least 0", (self._in_range(b, low),), (self._in_range(a, low),), -1)
 
-    def _in_range(self, x: GeneralNumber, low: int) -> Any:
+    def _in_range(self, x: GeneralNumber, low: int) -> GeneralNumber:
         """Return the number between `low` and `low` + 2**64 - 1 that a register holds."""
-        term = self.term(x)
         if not number(x).terms:
-            return z3.IntVal((number(x).number - low) % _END + low)
-        if not self.implies(z3.And(term >= low, term < low + _END)):
+            return (number(x).number - low) % _END + low
+        if not self._is_between(x, low, low + _END - 1):
             raise NotShown(f"it compares {x}, which may leave 64 bits")
-        return term
+        return x
+
+    def _is_between(self, x: GeneralNumber, low: int, high: int) -> bool:
+        return self.implies(sum_is("at least 0", (x,), (low,)), sum_is("at least 0", (high,), (x,)))

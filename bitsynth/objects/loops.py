@@ -16,14 +16,14 @@ Any state of the program that fits may be chosen at the end of a path: whichever
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
 from bitsynth.objects.affine import RETURN_BASE, STACK_BASE, AffineNumber, GeneralNumber, is_place, number
 from bitsynth.objects.affine_memory import AffineMemory
-from bitsynth.objects.facts import LinearFacts
+from bitsynth.objects.facts import LinearFact, LinearFacts, sum_is, z3_fact
 from bitsynth.objects.hull import AffineHull
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import WORD, GeneralContent, affine_of
@@ -31,7 +31,6 @@ from bitsynth.objects.processor import CodeProcessor
 from bitsynth.objects.program_state import CASES, PARAMETERS, ProgramMachine, ProgramMode, ProgramState
 from bitsynth.objects.reference import ProgramRun
 from bitsynth.objects.values import Byte, Content, Operation
-from bitsynth.solver.z3 import z3
 
 _MAX_PATH = 20_000
 """The most instructions between two loop heads."""
@@ -112,6 +111,7 @@ class LoopRule:
     _fixed: dict[Hashable, bool] = field(default_factory=dict)
     _left: list[HeadKey | str] = field(default_factory=list)
     _visited: dict[HeadKey | str, set[int]] = field(default_factory=dict)
+    _places: dict[HeadKey | str, _Start] = field(default_factory=dict)
 
     def is_fixed(self, content: Content) -> bool:
         """Return whether a content is the same throughout a call: a number, or of bytes that no position decides."""
@@ -193,9 +193,7 @@ class LoopRule:
     def _arrivals(self, start: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
         """Yield the states at the ends of all paths from a head, or from the entry of the function in a case."""
         prefixes: list[list[bool]] = [[]]
-        place = _Start(start, LinearFacts())
-        if not isinstance(start, str):
-            place.numbers, place.zeros = self._numbers_at(self.heads[start])
+        place = self._place(start)
         visited = self._visited.setdefault(start, set())
         for _ in range(_MAX_PATHS):
             if not prefixes:
@@ -213,6 +211,20 @@ class LoopRule:
             if arrival is not None:
                 yield arrival
         raise NotShown("there are too many paths between its loops")
+
+    def _place(self, start: HeadKey | str) -> _Start:
+        """Return what all paths from a head, or from the entry in a case, begin with; that of before if it is the same.
+
+        So what was asked on the paths of an earlier visit is not asked again.
+        """
+        new = _Start(start)
+        if not isinstance(start, str):
+            head = self.heads[start]
+            new.numbers, new.zeros = self._numbers_at(head)
+            new.bounds = frozenset(_fact(bound, new.numbers) for bound in head.bounds)
+        if new != self._places.get(start):
+            self._places[start] = new
+        return self._places[start]
 
     @staticmethod
     def _numbers_at(head: LoopHead) -> tuple[dict[Hashable, AffineNumber], list[AffineNumber]]:
@@ -258,14 +270,10 @@ class LoopRule:
                     raise NotShown(
                         f"{self.where(new.key[0])}: accumulator {acc[2]} of row {acc[0]} is not in one place"
                     )
-        for bound in list(head.bounds):
-            if not self._holds(bound, new):
-                head.bounds.remove(bound)
-                changed = True
+        holds = _holding(head.bounds, new)
+        changed |= holds != head.bounds
+        head.bounds = holds
         return changed
-
-    def _holds(self, bound: OrderBound, new: _Arrival) -> bool:
-        return new.facts.at_most(_sum(bound, new.numbers), new.numbers[bound[1]])
 
     def _new_head(self, new: _Arrival) -> LoopHead:
         names = list(new.numbers)
@@ -281,7 +289,7 @@ class LoopRule:
         counts = [x for x in counts if "ldc" not in new.numbers[x].unknowns]
         bounds += [((), x, n) for x in counts for n in (0, 1)]
         bounds += [((of, x), end, 0) for x in counts for of, end in (("here", "steps"), ("step", "end 0"))]
-        head.bounds = {b for b in bounds if {*b[0], b[1]} <= {*names} and self._holds(b, new)}
+        head.bounds = _holding([bound for bound in bounds if {*bound[0], bound[1]} <= {*names}], new)
         return head
 
 
@@ -290,9 +298,10 @@ class _Start:
     """What all paths from a head, or from the entry in a case, begin with: facts, and the numbers at the head."""
 
     key: HeadKey | str
-    facts: LinearFacts
     numbers: dict[Hashable, AffineNumber] = field(default_factory=dict)
     zeros: list[AffineNumber] = field(default_factory=list)
+    bounds: frozenset[LinearFact] = frozenset()
+    facts: LinearFacts = field(default_factory=LinearFacts, compare=False)
 
 
 class _Path:
@@ -304,7 +313,7 @@ class _Path:
         self.visited: dict[int, int] = {}
         processor, program = rule.processor, rule._program
         self._processor, self._program, self._facts = processor, program, start.facts
-        self._numbers, self._zeros = start.numbers, start.zeros
+        self._numbers, self._zeros, self._bounds = start.numbers, start.zeros, start.bounds
         self._values = processor.values
         self.memory = rule.memory
         self.memory.begin(self._facts)
@@ -341,6 +350,9 @@ class _Path:
         returned = address == _RETURNED
         if returned:
             processor.require_kept(kept)
+        self._by_byte = dict[Byte, list[int]]()
+        for at, byte in self.memory.written.items():
+            self._by_byte.setdefault(byte, []).append(at)
         states = self._states(state)
         for transitions, after in reversed(list(enumerate(states))):
             if returned:
@@ -387,7 +399,7 @@ class _Path:
         if not facts.is_marked:
             facts.assume(*(facts.term(zero) == 0 for zero in self._zeros))
             facts.equalities += self._zeros
-            facts.assume_at_most((_sum(bound, numbers), numbers[bound[1]]) for bound in head.bounds)
+            facts.assume(*map(z3_fact, self._bounds))
             self._program.assume_position(state, facts)
             facts.mark()
         return address, state
@@ -450,13 +462,13 @@ class _Path:
         self._asked += 1
         fact = facts.comparison(kind, a, b)
         result = facts.implies(fact)
-        if not result and not facts.implies(z3.Not(fact)):
+        if not result and not facts.implies(fact.opposite):
             if self._taken == len(self._choices):
                 self.others.append([*self._choices, False])
                 self._choices = [*self._choices, True]
             result = self._choices[self._taken]
             self._taken += 1
-            facts.assume(fact if result else z3.Not(fact))
+            facts.assume_fact(fact if result else fact.opposite)
         if kind == "equal" and result:
             facts.equalities.append(gap)
             self._make_known(gap)
@@ -532,9 +544,6 @@ class _Path:
 
             at the end of a segment:   rsi = row 0 of segment + 1   is "pointer 0" of the state that begins it
         """
-        self._by_byte = dict[Byte, list[int]]()
-        for at, byte in self.memory.written.items():
-            self._by_byte.setdefault(byte, []).append(at)
         accs = self._is_at(state)
         if accs is None:
             return None
@@ -587,25 +596,38 @@ class _Path:
                 numbers |= {("vector word", (k, n, len(words))): x for n, x in enumerate(words)}
             elif self._rule.is_fixed(content):
                 data["vector", k] = content
-        taken = set[int]()
-        for at in written:
-            word = [written.get(at + k) for k in range(WORD)] if at % WORD == 0 else [None]
-            if None in word:
-                continue
-            content = self._values.content([x for x in word if x is not None])
-            affine = number(content.as_int) if content.is_known else affine_of(content)
-            if affine is not None and not is_place(affine):
-                numbers["stack", at] = affine
-                taken |= set(range(at, at + WORD))
+        on_stack = dict(self._stack_words())
+        numbers |= {("stack", at): x for at, x in on_stack.items()}
+        taken = {at + k for at in on_stack for k in range(WORD)}
         for at, byte in written.items():
             if at not in taken and (isinstance(byte, int) or self._rule.is_fixed_source(byte[0])):
                 data["byte", at] = byte
         return numbers, data
 
+    def _stack_words(self) -> Iterator[tuple[int, AffineNumber]]:
+        """Yield the numbers of general registers on the stack, by their addresses."""
+        written = self.memory.written
+        for at, byte in written.items():
+            if at % WORD or not (isinstance(byte, int) or isinstance(byte[0], AffineNumber)):
+                continue
+            word = [x for k in range(WORD) if (x := written.get(at + k)) is not None]
+            if len(word) == WORD:
+                content = self._values.content(word)
+                affine = number(content.as_int) if content.is_known else affine_of(content)
+                if affine is not None and not is_place(affine):
+                    yield at, affine
 
-def _sum(bound: OrderBound, numbers: Mapping[Hashable, AffineNumber]) -> AffineNumber:
-    """Return what the last number of a bound is not less than."""
-    return sum((numbers[name] for name in bound[0]), number(bound[2]))
+
+def _fact(bound: OrderBound, numbers: Mapping[Hashable, AffineNumber]) -> LinearFact:
+    """Return the fact that a bound is of numbers."""
+    return sum_is("at least 0", (numbers[bound[1]],), [numbers[name] for name in bound[0]], -bound[2])
+
+
+def _holding(bounds: Iterable[OrderBound], new: _Arrival) -> set[OrderBound]:
+    """Return those of some bounds that hold of a state."""
+    facts = {bound: _fact(bound, new.numbers) for bound in bounds}
+    implied = new.facts.implied(facts.values())
+    return {bound for bound, fact in facts.items() if fact in implied}
 
 
 def _is_row(key: Hashable) -> bool:

@@ -26,7 +26,7 @@ from bitsynth.objects.elf import PAGE, ObjectFile, read_object
 from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.processor import CodeProcessor
-from bitsynth.objects.reference import ProgramRun, Sizes
+from bitsynth.objects.reference import ProgramRun, Sizes, TileContents
 from bitsynth.objects.values import Content, Contents
 
 if TYPE_CHECKING:
@@ -169,9 +169,10 @@ def prove_object(
     addresses = [file.function(name) for file in files]
     for sizes in sizes_of(program):
         say(str(sizes))
+        tiles = [reference.tile(sizes, tile) for tile in range(sizes.tiles)]
         for processor, address, layout in zip(processors, addresses, _layouts(loaded), strict=True):
             try:
-                count = _compare(processor, reference, address, sizes, layout)
+                count = _compare(processor, reference, tiles, address, sizes, layout)
             except NotShown as why:
                 raise Refuted(f"{path.name}, {name}: with {sizes}: {why}") from None
         proof.registers += count
@@ -217,8 +218,15 @@ def _two_files(path: Path, table: MachineTable, loaded: int) -> list[ObjectFile]
     return [read_object(path, table, at, even=k > 0) for k, at in enumerate(bases)]
 
 
-def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, sizes: Sizes, layout: _MemoryLayout) -> int:
-    """Run the function for one set of sizes and compare its tiles; return how many registers were compared."""
+def _compare(
+    processor: CodeProcessor,
+    reference: ProgramRun,
+    tiles: list[TileContents],
+    address: int,
+    sizes: Sizes,
+    layout: _MemoryLayout,
+) -> int:
+    """Run the function for one set of sizes and compare its tiles with `tiles`; return how many registers these are."""
     kernel, isa = reference.kernel, reference.isa
     width = kernel.columns * sizes.tiles + _GAP
     processor.memory.arrays = _arrays(processor.file, reference, sizes, width, layout)
@@ -227,8 +235,8 @@ def _compare(processor: CodeProcessor, reference: ProgramRun, address: int, size
     arguments = [sizes.tiles, sizes.segments, sizes.steps, *(layout.start(x) for x in "awghc"), width]
     processor.call(address, arguments, stack=layout.start("stack"), back=layout.start("back"))
     lanes, count = isa.tile.lanes, 0
-    for tile in range(sizes.tiles):
-        for (row, column), want in reference.tile(sizes, tile).items():
+    for tile, program_tile in enumerate(tiles):
+        for (row, column), want in program_tile.items():
             place = layout.start("c") + 4 * (row * width + tile * kernel.columns + column)
             data = [processor.memory.written.get(place + k) for k in range(4 * lanes)]
             where = f"row {row}, columns {column} to {column + lanes - 1} of tile {tile}"

@@ -139,9 +139,9 @@ class ProgramRun:
         lanes, memory = self.isa.tile.lanes, self.kernel.memory
         out: TileContents = {}
         for row, register in product(range(self.kernel.rows), range(self._registers)):
-            start = self._load(memory.load_tile, "g", 4 * (column + register * lanes))
+            start = self.load(memory.load_tile, "g", 4 * (column + register * lanes))
             if self.row_terms:
-                term = self._load(memory.broadcast_tile, "h", 4 * row)
+                term = self.load(memory.broadcast_tile, "h", 4 * row)
                 for _ in range(doublings):
                     term = self._run(memory.add_tile, [term, term])
                 start = self._run(memory.add_tile, [start, term])
@@ -190,9 +190,19 @@ class ProgramRun:
         """Return the accumulators after a step over K; None before it are those of a run that begins."""
         here = loop.step
         program = here.first if accs is None and here.first else here.steps
-        registers = {**self._constants, **(accs or self.zeros(here)), **_Inputs(self, loop, group).registers(place)}
+        registers = {**self._constants, **(accs or self.zeros(here)), **self._inputs_of(loop, group).registers(place)}
         self._steps(program, registers)
         return _after(here if program is here.steps else here.first_run, registers)
+
+    def _inputs_of(self, loop: Pass, group: int) -> _Inputs:
+        key = id(loop), group  # No other pass gets this number, as the inputs hold the pass.
+        if key not in self._inputs:
+            self._inputs[key] = _Inputs(self, loop, group)
+        return self._inputs[key]
+
+    @cached_property
+    def _inputs(self) -> dict[tuple[int, int], _Inputs]:
+        return {}
 
     def widened(self, here: Loop, accs: RegisterContents | None, inside: RegisterContents) -> RegisterContents:
         """Return the accumulators of a loop after those of the loop `inside` were added."""
@@ -235,55 +245,51 @@ class ProgramRun:
         return out
 
     def _steps(self, program: Sequence[Step], registers: RegisterContents) -> None:
+        apply, isa = self.values.apply, self.isa
         for step in program:
-            registers[step.dst] = self._run(step.op, [registers[a] for a in step.args], step.imm)
+            registers[step.dst] = apply(isa[step.op], [registers[a] for a in step.args], step.imm)
 
     def _run(self, op: str, args: Sequence[Content], imm: int = 0) -> Content:
         return self.values.apply(self.isa[op], args, imm)
 
-    def _load(self, op: str, array: Hashable, first: GeneralNumber) -> Content:
-        size = self.isa[op].operands[0].type.total_bits // 8
-        return self._run(op, [self.values.memory(*self.part(array, first), size)])
+    def load(self, op: str, array: Hashable, first: GeneralNumber) -> Content:
+        """Return what an instruction makes of memory, from byte `first` of an array on."""
+        instr = self.isa[op]
+        size = instr.operands[0].type.total_bits // 8
+        return self.values.apply(instr, [self.values.memory(*self.part(array, first), size)])
 
 
-@dataclass(frozen=True)
 class _Inputs:
-    """The inputs of a pass for a group of rows."""
+    """The inputs of a pass for a group of rows, in the layout of the C interface."""
 
-    reference: ProgramRun
-    loop: Pass
-    group: int
-
-    @cached_property
-    def _row_start(self) -> int:
-        return _start(self.reference.kernel, [p.rows for p in self.reference.kernel.every_pass], self.loop.rows)
-
-    @cached_property
-    def _column_start(self) -> int:
-        return _start(self.reference.kernel, [p.columns for p in self.reference.kernel.every_pass], self.loop.columns)
+    def __init__(self, reference: ProgramRun, loop: Pass, group: int) -> None:
+        self._reference, self._loop = reference, loop
+        kernel, isa = reference.kernel, reference.isa
+        self._outer, self._row = kernel.bit_axis == "outer", group * kernel.together
+        row_start = _start(kernel, [p.rows for p in kernel.every_pass], loop.rows)
+        self._columns_before = kernel.columns * _start(kernel, [p.columns for p in kernel.every_pass], loop.columns)
+        self._columns_of_step = kernel.columns * (kernel.slot_bytes if self._outer else _bytes(kernel, loop.columns))
+        befores = [row_start + _bytes(kernel, loop.rows[:i]) for i in range(len(loop.rows))]
+        self._rows = [(Value.of(Role.ROW, i), before) for i, before in enumerate(befores)]
+        registers, size = kernel.column_registers(isa.table.vector_bits), isa.word.lanes
+        self._columns = [
+            (Value.of(Role.COLUMN, i, register=g), i * registers * size, g * size)
+            for i, g in product(range(len(loop.columns)), range(registers))
+        ]
 
     def registers(self, place: StepPlace) -> RegisterContents:
-        """Return the inputs of a step over K, in the layout of the C interface."""
-        reference, kernel = self.reference, self.reference.kernel
-        isa, memory = reference.isa, kernel.memory
-        outer = kernel.bit_axis == "outer"
-        row = place.row(self.group * kernel.together)
+        """Return the inputs of a step over K."""
+        reference, kernel, outer, here = self._reference, self._reference.kernel, self._outer, place.here
+        memory, row = kernel.memory, place.row(self._row)
         out: RegisterContents = {}
-        for i in range(len(self.loop.rows)):
-            before = self._row_start + _bytes(kernel, self.loop.rows[:i])
-            inner = place.here * kernel.row_bytes + before
-            first = place.steps * before + place.here * kernel.slot_bytes if outer else inner
-            out[Value.of(Role.ROW, i)] = reference._load(memory.broadcast, row, first)
-        registers, size = kernel.column_registers(isa.table.vector_bits), isa.word.lanes
-        all_steps = place.all_steps
-        first = place.before_tile * (kernel.columns * kernel.column_bytes) + all_steps * (
-            kernel.columns * self._column_start
-        )
-        each = kernel.columns * (kernel.slot_bytes if outer else _bytes(kernel, self.loop.columns))
-        for i, g in product(range(len(self.loop.columns)), range(registers)):
-            at = (all_steps if outer else 1) * (i * registers * size) + g * size
-            of_column = first + place.step * each + at
-            out[Value.of(Role.COLUMN, i, register=g)] = reference._load(memory.load, "w", of_column)
+        for value, before in self._rows:
+            at = place.steps * before + here * kernel.slot_bytes if outer else here * kernel.row_bytes + before
+            out[value] = reference.load(memory.broadcast, row, at)
+        first = place.before_tile * (kernel.columns * kernel.column_bytes) + place.all_steps * self._columns_before
+        first += place.step * self._columns_of_step
+        for value, of_input, of_register in self._columns:
+            at = first + ((place.all_steps if outer else 1) * of_input + of_register)
+            out[value] = reference.load(memory.load, "w", at)
         return out
 
 

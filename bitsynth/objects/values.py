@@ -149,7 +149,7 @@ class Contents:
 
     def apply(self, instr: Instr, args: Sequence[Content], imm: int = 0) -> Content:
         """Return what the instruction makes of its operands."""
-        call = (id(instr), imm, *(x.number for x in args))
+        call = (id(instr), imm, *args)
         result = self._applied.get(call)
         if result is None:
             result = self._applied[call] = self._apply(instr, tuple(args), imm)

@@ -309,6 +309,51 @@ def test_row_terms_that_the_kernel_does_not_have_are_not_read(tmp_path):
         memory.check_accesses()
 
 
+def test_a_place_whose_end_leaves_64_bits_lies_outside():
+    """The end of what is read here is a small number, modulo 2**64."""
+    pytest.importorskip("z3")
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.affine_memory import AffineMemory
+
+    memory = AffineMemory(Contents(), kernel=kernel_of(BYTES).entry.kernel)
+    steps = AffineNumber.unknown("every_step")
+    memory.facts.assume(memory.facts.term(steps) >= 1)
+    memory.load(AffineNumber.unknown("&w"), 32)
+    memory.check_accesses()
+    memory.load(AffineNumber.unknown("&w") + ((1 << 63) - 16), 32)
+    with pytest.raises(NotShown, match=r"32 bytes of w \+ \d+ may lie outside of it"):
+        memory.check_accesses()
+
+
+def test_what_was_asked_of_facts_holds_where_there_are_more():
+    """Facts are a tree: answers on one path are not those on another, and are known when it is followed again."""
+    pytest.importorskip("z3")
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.facts import LinearFact, LinearFacts, sum_is
+
+    rng = random.Random(1)
+    x, y = (AffineNumber.unknown(name) for name in "xy")
+    numbers = range(-9, 10)
+    for _ in range(10):
+        facts = LinearFacts()
+        facts.assume(*(facts.term(n) >= -9 for n in (x, y)), *(facts.term(n) <= 9 for n in (x, y)))
+        facts.mark()
+        for _ in range(10):
+            facts.rewind()
+            path: list[LinearFact] = []
+            for _ in range(3):
+                says = rng.choice(["at least 0", "0", "not 0"])
+                new = sum_is(says, [x * rng.randint(-2, 2), rng.randint(-4, 4)], [y * rng.randint(-2, 2)])
+                asked = [new, new.opposite, sum_is("at least 0", [x], [y], rng.randint(-4, 4))]
+                worlds = [{"'x'": a, "'y'": b} for a in numbers for b in numbers]
+                worlds = [world for world in worlds if all(fact.holds(world) for fact in path)]
+                want = {fact for fact in asked if all(fact.holds(world) for world in worlds)}
+                assert facts.implied(asked) == want
+                if new.opposite not in want:
+                    path.append(new)
+                    facts.assume_fact(new)
+
+
 def test_equalities_with_large_numbers_are_not_solved():
     pytest.importorskip("z3")
     from bitsynth.objects.affine import AffineNumber
