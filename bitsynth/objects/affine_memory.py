@@ -33,6 +33,10 @@ class Access:
     limit: AffineNumber
 
 
+AccessedBytes = dict[tuple[Hashable, AffineNumber, int, int], Access]
+"""What was read and written of buffers, by buffer, first byte without and with its known part, and size."""
+
+
 @dataclass
 class AffineMemory(CallMemory):
     """Memory on one path.
@@ -65,7 +69,7 @@ class AffineMemory(CallMemory):
     tile: AffineNumber = field(default_factory=lambda: number(0))
     has_tile: bool = False
     result: dict[tuple[int, int], Byte] = field(default_factory=dict)
-    accesses: dict[tuple[Hashable, AffineNumber, int, int], Access] = field(default_factory=dict)
+    accesses: AccessedBytes = field(default_factory=dict)
     names: dict[Hashable, Hashable] = field(default_factory=dict)
     parts_of: dict[Hashable, list[AffineNumber]] = field(default_factory=dict)
     frame: BaseAddress | None = None
@@ -76,7 +80,7 @@ class AffineMemory(CallMemory):
         self.facts = facts
         self.written.clear()
         self.result.clear()
-        self.accesses.clear()
+        self.accesses = {}
         self.names.clear()
         self.parts_of.clear()
 
@@ -242,17 +246,17 @@ class AffineMemory(CallMemory):
             raise NotShown("bytes of the result are read before they are written")
         return self.values.content([x for x in data if x is not None])
 
-    def check_accesses(self) -> None:
-        """Raise NotShown unless all that was read and written lies inside its buffer."""
+    def check_accesses(self, accesses: AccessedBytes, facts: LinearFacts) -> None:
+        """Raise NotShown unless all that was read and written on a path lies inside its buffer."""
         spans: dict[tuple[Hashable, AffineNumber], tuple[Access, Access]] = {}
-        for access in self.accesses.values():
+        for access in accesses.values():
             key = access.array, access.first.variable
             low, high = spans.get(key, (access, access))
             low = min(low, access, key=lambda x: x.first.number)
             spans[key] = low, max(high, access, key=lambda x: x.first.number + x.size)
         fits = {sum_is("at least 0", (low.first,), ()): low for low, _ in spans.values()}
         fits |= {sum_is("at least 0", (x.limit,), (x.first,), -x.size): x for _, x in spans.values()}
-        implied = self.facts.implied(fits)
+        implied = facts.implied(fits)
         if wrong := [access for fact, access in fits.items() if fact not in implied]:
             access = wrong[0]
             self.at = access.at

@@ -82,15 +82,15 @@ def z3_fact(fact: LinearFact) -> Any:
     return total >= 0 if fact.says == "at least 0" else total == 0 if fact.says == "0" else total != 0
 
 
-class _KnownFacts:
+class KnownFacts:
     """Some facts, one more than those `before`, with answers to what was asked of them, and those that follow them."""
 
     __slots__ = ("added", "answers", "before", "examples", "following")
 
-    def __init__(self, before: _KnownFacts | None, added: tuple[Any, ...], examples: list[_Example]) -> None:
+    def __init__(self, before: KnownFacts | None, added: tuple[Any, ...], examples: list[_Example]) -> None:
         self.before, self.added, self.examples = before, added, examples
         self.answers: dict[LinearFact, bool] = {}
-        self.following: dict[Hashable, _KnownFacts] = {}
+        self.following: dict[Hashable, KnownFacts] = {}
 
     def answer(self, fact: LinearFact) -> bool | None:
         """Return whether the facts imply another one; None if neither is known."""
@@ -106,14 +106,14 @@ class _KnownFacts:
 
     def add_example(self, example: _Example) -> None:
         """Keep numbers for which these facts hold."""
-        facts: _KnownFacts | None = self
+        facts: KnownFacts | None = self
         while facts is not None:
             facts.examples = [*facts.examples, example][-_EXAMPLES:]
             facts = facts.before
 
 
 class LinearFacts:
-    """Facts about unknown integers; `equalities` are the sums among them that are 0.
+    """Facts about unknown integers: those that are `known` now; `equalities` are the sums among them that are 0.
 
     Paths from one head begin with the same facts, and many add the same ones after these. So facts are a tree: what was
     asked where the same ones were known is answered without Z3. Facts imply what those before them do.
@@ -123,9 +123,9 @@ class LinearFacts:
         self._solver = z3.SolverFor("QF_LIA")
         self._solver.set("rlimit", _LIMIT)
         self._count = 0
-        self._known = _KnownFacts(None, (), [])
-        self._in_solver = [self._known]
-        self._marked: tuple[_KnownFacts, list[AffineNumber], list[_Smaller], int] | None = None
+        self.known = KnownFacts(None, (), [])
+        self._in_solver = [self.known]
+        self._marked: tuple[KnownFacts, list[AffineNumber], list[_Smaller], int] | None = None
         self.equalities: list[AffineNumber] = []
         self._smaller: list[_Smaller] = []
 
@@ -135,18 +135,18 @@ class LinearFacts:
 
     def assume(self, *facts: Any) -> None:
         """Add facts of any kind, as Z3 has them, to those that all others follow."""
-        assert self._known.before is None
-        self._known = _KnownFacts(None, (), [])
+        assert self.known.before is None
+        self.known = KnownFacts(None, (), [])
         self._put_into_solver()
         self._solver.add(*facts)
 
     def assume_fact(self, fact: LinearFact) -> None:
         """Add a fact after those that there are."""
-        known = self._known
+        known = self.known
         if fact not in known.following:
             examples = [x for x in known.examples if fact.holds(x)]
-            known.following[fact] = _KnownFacts(known, (z3_fact(fact),), examples)
-        self._known = known.following[fact]
+            known.following[fact] = KnownFacts(known, (z3_fact(fact),), examples)
+        self.known = known.following[fact]
 
     @property
     def is_marked(self) -> bool:
@@ -155,13 +155,17 @@ class LinearFacts:
 
     def mark(self) -> None:
         """Mark the facts that there are now."""
-        self._marked = self._known, list(self.equalities), list(self._smaller), self._count
+        self._marked = self.known, list(self.equalities), list(self._smaller), self._count
 
     def rewind(self) -> None:
         """Leave out all facts that were added after the mark."""
         assert self._marked is not None
-        self._known, equalities, smaller, self._count = self._marked
+        self.known, equalities, smaller, self._count = self._marked
         self.equalities, self._smaller = list(equalities), list(smaller)
+
+    def go_to(self, known: KnownFacts) -> None:
+        """Make facts those that there were on another path, to ask of them."""
+        self.known = known
 
     def implies(self, *facts: LinearFact) -> bool:
         """Return whether the facts imply all of some others."""
@@ -169,7 +173,7 @@ class LinearFacts:
 
     def implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
         """Return those of some facts that the facts imply."""
-        known = self._known
+        known = self.known
         answers = {fact: known.answer(fact) if fact.terms else fact.holds({}) for fact in facts}
         if left := [fact for fact, answer in answers.items() if answer is None]:
             answers |= self._asked(left)
@@ -193,7 +197,7 @@ class LinearFacts:
             return dict.fromkeys(facts, True)
         wrong = {fact: False for fact in facts if example is not None and not fact.holds(example)}
         if example is not None:
-            self._known.add_example(example)
+            self.known.add_example(example)
         if not wrong and len(facts) == 1:
             return {facts[0]: False}
         if not wrong:
@@ -203,8 +207,8 @@ class LinearFacts:
 
     def _put_into_solver(self) -> None:
         """Make the solver's facts those that there are now."""
-        new: list[_KnownFacts] = []
-        known: _KnownFacts | None = self._known
+        new: list[KnownFacts] = []
+        known: KnownFacts | None = self.known
         while known is not None and known not in self._in_solver:
             new.append(known)
             known = known.before
@@ -232,11 +236,11 @@ class LinearFacts:
             return b
         self._count += 1
         out = AffineNumber.unknown(("smaller", self._count))
-        smaller, known = (out, a, b), self._known
+        smaller, known = (out, a, b), self.known
         if smaller not in known.following:
             x, y, z = self.term(a), self.term(b), self.term(out)
-            known.following[smaller] = _KnownFacts(known, (z <= x, z <= y, z3.Or(z == x, z == y)), [])
-        self._known = known.following[smaller]
+            known.following[smaller] = KnownFacts(known, (z <= x, z <= y, z3.Or(z == x, z == y)), [])
+        self.known = known.following[smaller]
         self._smaller.append(smaller)
         return out
 

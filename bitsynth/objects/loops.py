@@ -22,8 +22,8 @@ from math import gcd
 from typing import Any
 
 from bitsynth.objects.affine import RETURN_BASE, STACK_BASE, AffineNumber, GeneralNumber, is_place, number
-from bitsynth.objects.affine_memory import AffineMemory
-from bitsynth.objects.facts import LinearFact, LinearFacts, sum_is, z3_fact
+from bitsynth.objects.affine_memory import AccessedBytes, AffineMemory
+from bitsynth.objects.facts import KnownFacts, LinearFact, LinearFacts, sum_is, z3_fact
 from bitsynth.objects.hull import AffineHull
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import WORD, GeneralContent, affine_of
@@ -160,7 +160,9 @@ class LoopRule:
                 break
             start = left.pop()
             for arrival in self._arrivals(start, check=False):
-                if self._join(arrival) and arrival.key not in left:
+                if self._join(arrival):
+                    if arrival.key in left:  # A loop around others comes before them, as it changes what they know.
+                        left.remove(arrival.key)
                     left.append(arrival.key)
                     if arrival.key == start:  # Its other paths are followed with what is known now.
                         break
@@ -192,39 +194,60 @@ class LoopRule:
 
     def _arrivals(self, start: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
         """Yield the states at the ends of all paths from a head, or from the entry of the function in a case."""
-        prefixes: list[list[bool]] = [[]]
         place = self._place(start)
-        visited = self._visited.setdefault(start, set())
-        for _ in range(_MAX_PATHS):
-            if not prefixes:
-                return
+        for end in self._ends(place):
+            place.facts.go_to(end.known)
+            if check:
+                try:
+                    self.memory.check_accesses(end.accesses, place.facts)
+                except NotShown as why:
+                    raise NotShown(f"{self.where(self.memory.at)}: {why}") from None
+            if count is not None:
+                count.paths += 1
+            if end.arrival is not None:
+                yield end.arrival
+
+    def _ends(self, place: _Start) -> Iterator[_End]:
+        """Yield the ends of all paths from a head; they are followed once, as long as nothing else is known of it."""
+        if place.ends is not None:
+            yield from place.ends
+            return
+        prefixes: list[list[bool]] = [[]]
+        visited = self._visited.setdefault(place.key, set())
+        ends: list[_End] = []
+        while prefixes:
+            if len(ends) == _MAX_PATHS:
+                raise NotShown("there are too many paths between its loops")
             path = _Path(self, place, prefixes.pop())
             try:
-                arrival = path.follow(check=check)
+                arrival = path.follow()
             except NotShown as why:
                 raise NotShown(f"{self.where(path.memory.at)}: {why}") from None
             finally:
                 visited.update(path.visited)
             prefixes += path.others
-            if count is not None:
-                count.paths += 1
-            if arrival is not None:
-                yield arrival
-        raise NotShown("there are too many paths between its loops")
+            ends.append(_End(arrival, place.facts.known, self.memory.accesses))
+            yield ends[-1]
+        place.ends = ends
 
     def _place(self, start: HeadKey | str) -> _Start:
-        """Return what all paths from a head, or from the entry in a case, begin with; that of before if it is the same.
+        """Return what all paths from a head, or from the entry in a case, begin with.
 
-        So what was asked on the paths of an earlier visit is not asked again.
+        Where it is what it was, so are the paths; where the numbers are, what was asked of them is not asked again.
         """
-        new = _Start(start)
+        old, new = self._places.get(start), _Start(start, frozenset(self.cuts))
         if not isinstance(start, str):
             head = self.heads[start]
             new.numbers, new.zeros = self._numbers_at(head)
             new.bounds = frozenset(_fact(bound, new.numbers) for bound in head.bounds)
-        if new != self._places.get(start):
-            self._places[start] = new
-        return self._places[start]
+            new.data, new.stack = dict(head.data), head.stack
+            new.accs = {acc: frozenset(places) for acc, places in head.accs.items()}
+        if old == new:
+            return old
+        if old and (old.numbers, old.zeros, old.bounds) == (new.numbers, new.zeros, new.bounds):
+            new.facts = old.facts
+        self._places[start] = new
+        return new
 
     @staticmethod
     def _numbers_at(head: LoopHead) -> tuple[dict[Hashable, AffineNumber], list[AffineNumber]]:
@@ -295,25 +318,40 @@ class LoopRule:
 
 @dataclass
 class _Start:
-    """What all paths from a head, or from the entry in a case, begin with: facts, and the numbers at the head."""
+    """What all paths from a head, or from the entry in a case, begin with, and their ends once they were followed."""
 
     key: HeadKey | str
+    cuts: frozenset[int]
     numbers: dict[Hashable, AffineNumber] = field(default_factory=dict)
     zeros: list[AffineNumber] = field(default_factory=list)
     bounds: frozenset[LinearFact] = frozenset()
+    data: dict[ValuePlace, Hashable] = field(default_factory=dict)
+    accs: dict[tuple[int, int, Hashable], frozenset[ValuePlace]] = field(default_factory=dict)
+    stack: GeneralNumber = 0
     facts: LinearFacts = field(default_factory=LinearFacts, compare=False)
+    ends: list[_End] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of a path: the state there, None where it returned, what is known, and what was read and written."""
+
+    arrival: _Arrival | None
+    known: KnownFacts
+    accesses: AccessedBytes
 
 
 class _Path:
     """One path through the code, from a head to the next."""
 
     def __init__(self, rule: LoopRule, start: _Start, choices: list[bool]) -> None:
-        self._rule, self._start, self._choices, self._asked, self._taken = rule, start.key, choices, 0, 0
+        self._rule, self._from, self._start, self._choices = rule, start, start.key, choices
+        self._asked, self._taken = 0, 0
         self.others: list[list[bool]] = []
         self.visited: dict[int, int] = {}
         processor, program = rule.processor, rule._program
         self._processor, self._program, self._facts = processor, program, start.facts
-        self._numbers, self._zeros, self._bounds = start.numbers, start.zeros, start.bounds
+        self._numbers = start.numbers
         self._values = processor.values
         self.memory = rule.memory
         self.memory.begin(self._facts)
@@ -323,7 +361,7 @@ class _Path:
         else:
             program.assume_sizes(self._case, self._facts)
 
-    def follow(self, *, check: bool) -> _Arrival | None:
+    def follow(self) -> _Arrival | None:
         """Run to the next head and return the state there; None if the function returned and the program is done."""
         rule, processor = self._rule, self._processor
         registers = processor.registers
@@ -345,8 +383,6 @@ class _Path:
                 raise NotShown(f"{_MAX_PATH:,} instructions reach no loop head")
         finally:
             registers.decide = None
-        if check:
-            self.memory.check_accesses()
         returned = address == _RETURNED
         if returned:
             processor.require_kept(kept)
@@ -382,7 +418,6 @@ class _Path:
                 self._facts.mark()
             return self._rule.address, self._program.initial(self._start, self._facts)
         address, mode = self._start
-        head = self._rule.heads[self._start]
         facts, registers, memory = self._facts, self._processor.registers, self.memory
         numbers = self._numbers
         registers.reset()
@@ -391,22 +426,22 @@ class _Path:
         for k in registers.vector:  # Not what they were at the start of the call, which `reset` gives them.
             registers.vector[k] = self._values.memory(("lost", k), 0, len(registers.vector[k]))
         memory.written.clear()
-        registers.set_stack(registers.held(head.stack))
-        self._place_data(head)
-        accs = self._place_accs(head, mode)
+        registers.set_stack(registers.held(self._from.stack))
+        self._place_data()
+        accs = self._place_accs(mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
         state = self._program.unknown(mode, position, accs)
         if not facts.is_marked:
-            facts.assume(*(facts.term(zero) == 0 for zero in self._zeros))
-            facts.equalities += self._zeros
-            facts.assume(*map(z3_fact, self._bounds))
+            facts.assume(*(facts.term(zero) == 0 for zero in self._from.zeros))
+            facts.equalities += self._from.zeros
+            facts.assume(*map(z3_fact, self._from.bounds))
             self._program.assume_position(state, facts)
             facts.mark()
         return address, state
 
-    def _place_data(self, head: LoopHead) -> None:
+    def _place_data(self) -> None:
         registers, memory = self._processor.registers, self.memory
-        for place, content in head.data.items():
+        for place, content in self._from.data.items():
             kind, where = place
             if kind == "byte":
                 memory.written[where] = content  # type: ignore[index, assignment]
@@ -428,7 +463,7 @@ class _Path:
                 for k, byte in enumerate(registers.content(registers.held(x)).data):
                     memory.written[name[1] + k] = byte
 
-    def _place_accs(self, head: LoopHead, mode: ProgramMode) -> Any:
+    def _place_accs(self, mode: ProgramMode) -> Any:
         program = self._program
         out: list[tuple[Any, ...]] = []
         if mode.case != "steps":
@@ -444,7 +479,7 @@ class _Path:
                     size = len(program.run.zeros(loop)[acc.name])
                     content = self._values.memory(("accumulator", group, level, acc.name), 0, size)
                     contents[acc.name] = content
-                    for kind, where in head.accs[group, level, acc.name]:
+                    for kind, where in self._from.accs[group, level, acc.name]:
                         if kind == "vector":
                             self._processor.registers.vector[where] = content  # type: ignore[index]
                         else:

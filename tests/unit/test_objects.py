@@ -306,7 +306,7 @@ def test_row_terms_that_the_kernel_does_not_have_are_not_read(tmp_path):
     memory = AffineMemory(Contents(), kernel=kernel_of(BYTES).entry.kernel, row_terms=False)
     memory.load(AffineNumber.unknown("&h"), 16)
     with pytest.raises(NotShown, match=r"16 bytes of h \+ 0 may lie outside of it"):
-        memory.check_accesses()
+        memory.check_accesses(memory.accesses, memory.facts)
 
 
 def test_a_place_whose_end_leaves_64_bits_lies_outside():
@@ -319,10 +319,10 @@ def test_a_place_whose_end_leaves_64_bits_lies_outside():
     steps = AffineNumber.unknown("every_step")
     memory.facts.assume(memory.facts.term(steps) >= 1)
     memory.load(AffineNumber.unknown("&w"), 32)
-    memory.check_accesses()
+    memory.check_accesses(memory.accesses, memory.facts)
     memory.load(AffineNumber.unknown("&w") + ((1 << 63) - 16), 32)
     with pytest.raises(NotShown, match=r"32 bytes of w \+ \d+ may lie outside of it"):
-        memory.check_accesses()
+        memory.check_accesses(memory.accesses, memory.facts)
 
 
 def test_what_was_asked_of_facts_holds_where_there_are_more():
