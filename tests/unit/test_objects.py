@@ -171,7 +171,7 @@ def test_the_command_says_for_which_sizes(capsys, monkeypatch):
     pytest.importorskip("elftools")
     from bitsynth.objects import prove as module
 
-    def no_rule(*_):
+    def no_rule(*_, **__):
         raise NotShown("the loop at 0x10 is of no kind that is known")
 
     monkeypatch.setattr(module, "prove_all_sizes", no_rule)
