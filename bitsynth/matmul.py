@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import encoder_files
-from bitsynth.errors import SpecError, ToolError
+from bitsynth.errors import SpecError
 from bitsynth.host.placement import cpu_here, widest
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
@@ -236,13 +236,9 @@ class MatmulKernel:
         from bitsynth import toolchain
 
         isa = load(self.spec.isa)
-        working = toolchain.compilers(isa)
-        chosen = [c for c in working if compiler in {c.name, c.family}]
-        if not chosen:
-            names = ", ".join(c.name for c in working) or "none"
-            raise ToolError(f"no compiler {compiler} builds {isa.name}; found: {names}")
+        chosen = toolchain.called(isa, compiler)
         sources = {file: text for file, text in self.files.items() if not file.endswith("_selftest.c")}
-        return toolchain.compile_for(isa, sources, needs=self.needs, flags=flags, compiler=chosen[0])
+        return toolchain.compile_for(isa, sources, needs=self.needs, flags=flags, compiler=chosen)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
         """Return the product `a @ w` of operand values: int32 (M, N).

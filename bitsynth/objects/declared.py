@@ -102,6 +102,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elf: The machine in an ELF header.
         disassembler: The names of capstone's constants of the architecture and its mode.
         instruction_length: "fixed" if instructions are words of four bytes, "variable" if they have one byte or more.
+        newer: By a feature of processors, the bytes of an instruction of it that some capstones do not know, in hex.
         constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
@@ -159,6 +160,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link: str = ""
     carry_is_no_borrow: bool = False
     constants: str = ""
+    newer: dict[str, str] = {}
     encodings: PrefixEncodings | None = None
 
     def condition(self, name: str) -> Condition:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -119,6 +120,13 @@ def read_object(path: Path, table: MachineTable, base: int = 0, *, even: bool = 
     Sections that are not linked yet lie at odd multiples of their alignment, or with `even` at even ones.
     SpecError if it is none of the architecture, ToolError if pyelftools is missing.
     """
+    with opened_elf(path) as file:
+        return _Reader(path, file, table, base, even=even).read()
+
+
+@contextmanager
+def opened_elf(path: Path) -> Iterator[Any]:
+    """Yield a file as pyelftools has it; SpecError if what the block reads is damaged, ToolError without pyelftools."""
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
@@ -126,7 +134,7 @@ def read_object(path: Path, table: MachineTable, base: int = 0, *, even: bool = 
         raise ToolError(INSTALL) from None
     try:
         with path.open("rb") as file:
-            return _Reader(path, ELFFile(file), table, base, even=even).read()
+            yield ELFFile(file)
     except (ELFError, OSError) as error:
         raise SpecError(f"{path}: want an ELF object or library: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, struct.error):

@@ -13,7 +13,7 @@ from bitsynth.errors import ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import Isa
 from bitsynth.objects.affine import AffineNumber, GeneralNumber
-from bitsynth.objects.declared import machine_table
+from bitsynth.objects.declared import MachineTable, machine_table
 from bitsynth.objects.decoder import InstructionDecoder
 from bitsynth.objects.elf import INSTALL, ObjectFile
 from bitsynth.objects.fixed_length_decoder import FixedLengthDecoder
@@ -29,6 +29,21 @@ _MAX_INSTRUCTIONS = 20_000_000
 
 _DECODERS: dict[str, type[InstructionDecoder]] = {"fixed": FixedLengthDecoder, "variable": VariableLengthDecoder}
 """By `MachineTable.instruction_length`."""
+
+
+def import_capstone() -> Any:
+    """Return the module capstone; ToolError if it is not installed."""
+    try:
+        import capstone
+    except ImportError:
+        raise ToolError(INSTALL) from None
+    return capstone
+
+
+def make_disassembler(table: MachineTable) -> Any:
+    """Return capstone's disassembler for an architecture; ToolError if capstone is not installed."""
+    capstone = import_capstone()
+    return capstone.Cs(*(getattr(capstone, name) for name in table.disassembler))
 
 
 class CodeProcessor:
@@ -54,17 +69,13 @@ class CodeProcessor:
         *,
         any_place: bool = False,
     ) -> None:
-        try:
-            import capstone
-        except ImportError:
-            raise ToolError(INSTALL) from None
         self.file, self.isa, self.values, self.memory = file, isa, values, memory
         self._table = machine_table(isa)
-        self._disassembler = capstone.Cs(*(getattr(capstone, name) for name in self._table.disassembler))
+        self._disassembler = make_disassembler(self._table)
         self._disassembler.detail = True
         self.registers = RegisterFile(self._table, values, memory)
         decoder = _DECODERS[self._table.instruction_length]
-        self._decoder = decoder(isa, self.registers, {"", *features}, capstone)
+        self._decoder = decoder(isa, self.registers, {"", *features}, import_capstone())
         self._any_place = any_place
         self.returns = dict[GeneralNumber, int]()
         if any_place:

@@ -83,6 +83,18 @@ def preferred(isa: Isa) -> Compiler:
     raise ToolError("\n".join([f"no C compiler for {isa.name} ({isa.table.arch}): {advice(isa.table)}", *tried]))
 
 
+def called(isa: Isa, name: str) -> Compiler:
+    """Return the compiler for `isa` of that name or family, by default the preferred one; ToolError if none works."""
+    if not name:
+        return preferred(isa)
+    working = compilers(isa)
+    chosen = [c for c in working if name in {c.name, c.family}]
+    if not chosen:
+        names = ", ".join(c.name for c in working) or "none"
+        raise ToolError(f"no compiler {name} builds {isa.name}; found: {names}")
+    return chosen[0]
+
+
 def advice(isa: IsaTable) -> str:
     """Return advice on what to install in order to compile for `isa`."""
     return (

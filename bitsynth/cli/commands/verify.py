@@ -13,6 +13,7 @@ from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.artifacts.artifact import NamedArtifact
 from bitsynth.cli.commands.verify_network import is_network, verify_network
 from bitsynth.cli.commands.verify_object import verify_object
+from bitsynth.cli.commands.verify_objects import verify_objects
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict
 from bitsynth.cli.options.output import Json
@@ -22,13 +23,19 @@ from bitsynth.progress import Progress
 
 OfObject = Annotated[
     Path | None,
-    typer.Option("--object", metavar="FILE", help="Prove the kernel's function in this object.", show_default=False),
+    typer.Option(
+        "--object",
+        metavar="FILE",
+        help="Prove the kernel's function in this object, or those of a network in this library.",
+        show_default=False,
+    ),
+]
+OfObjects = Annotated[
+    bool, typer.Option("--objects", help="Prove the machine code of a network's kernels; compiles the library first.")
 ]
 OfCompiler = Annotated[
     str | None,
-    typer.Option(
-        "--compiler", metavar="NAME", help="Prove what gcc, clang or zig makes of the kernel's C.", show_default=False
-    ),
+    typer.Option("--compiler", metavar="NAME", help="Prove what gcc, clang or zig makes of the C.", show_default=False),
 ]
 _ON_RECORD = "on record, not solved again"
 
@@ -43,6 +50,7 @@ def verify(
     strict: Strict = False,
     of_object: OfObject = None,
     compiler: OfCompiler = None,
+    of_objects: OfObjects = False,
     as_json: Json = False,
 ) -> None:
     """Check the certificate of a network or of a kernel again.
@@ -55,21 +63,29 @@ def verify(
     Of a kernel the composition, the instruction lemmas and the claims of minimality are checked.
 
     With --object or --compiler the machine code of the microkernel is compared with the proved program, for every input
-    of a list of sizes.
+    of a list of sizes, often of all. With --objects that is done for each kernel of a network, in its library as cmake
+    builds it or in that of --object. What was shown is written next to the certificate; with --strict a kernel whose
+    objects cannot be proved is an error.
     """
-    if of_object or compiler:
+    if of_object or compiler or of_objects:
         if of_object and compiler:
             raise SpecError("--object is a file that was compiled, --compiler compiles one: give one of them")
+        of_network = is_network(name)
+        if of_objects and not of_network:
+            raise SpecError(f"--objects is for compiled networks; {name} is a kernel: want --object or --compiler")
         others = {
             "--model": model,
-            "--strict": strict,
+            "--strict": strict and not of_network,
             "--no-z3": no_z3,
             "--no-minimality": no_minimality,
             "--rlimit": rlimit,
         }
         if unused := [option for option, given in others.items() if given]:
             raise SpecError(f"{unused[0]} is not for machine code: no solver is asked, and no network is compiled")
-        verify_object(name, variant, of_object, compiler, as_json=as_json)
+        if of_network:
+            verify_objects(name, of_object, compiler, strict=strict, as_json=as_json)
+        else:
+            verify_object(name, variant, of_object, compiler, as_json=as_json)
         return
     if is_network(name):
         verify_network(name, model, strict=strict, z3=not no_z3, rlimit=rlimit, as_json=as_json)

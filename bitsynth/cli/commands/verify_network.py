@@ -36,22 +36,29 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
     With `z3` the instruction lemmas of kernels are proved again. With a `model` the certificates must be of this ONNX
     file. If `strict`, a step without a claim raises Refuted.
     """
-    whole, paths = _find_certificates(Path(name))
+    whole, paths = find_certificates(Path(name))
     with output.progress("verify") as say:
-        checked = [_check(path, say, strict=strict) for path in paths]
+        checked = [check_claims(path, say, strict=strict) for path in paths]
         further = _find_further_files(whole, checked)
+        objects = _compare_record(whole, checked, strict=strict)
         comparisons: list[list[ReportLine]] = [[] for _ in paths]
         if model:
             comparisons = _compare_with_model(whole, paths, [each.certificate for each in checked], model, say)
         for each, more in zip(checked, comparisons, strict=True):
             kernels = [_check_kernel(record, z3, rlimit, say) for record in each.certificate.kernels]
-            each.library, line = _compare_c(each, say)
+            each.library, line = compare_c(each, say)
             each.lines += [line, *more, *kernels]
         if paths != [whole]:
-            _require_around(whole, checked)
+            require_around(whole, checked)
     if as_json:
         facts = [
-            {**_facts(each, z3), "verified": _count_checked(each, model), "further_files": further} for each in checked
+            {
+                **_facts(each, z3),
+                "verified": _count_checked(each, model),
+                "further_files": further,
+                "objects": objects.facts if objects else None,
+            }
+            for each in checked
         ]
         output.write_json({"networks": facts} if len(facts) > 1 else facts[0])
         return
@@ -59,12 +66,13 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         heading = [ReportLine("network", (each.path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
         others = [ReportLine("further", (_few_names(further), "not of this library: not looked at"))] if further else []
         end = ReportLine("proved" if z3 else "checked", (_verdict(each.certificate, z3),), free=True)
-        print_lines(*heading, *each.lines, *others, end)
+        machine_code = [objects.line] if objects and each is checked[-1] else []
+        print_lines(*heading, *each.lines, *machine_code, *others, end)
         output.write(Text(_summary(_count_checked(each, model))))
 
 
 @dataclass
-class _Checked:
+class CheckedCertificate:
     """A certificate whose claims hold: its path, report lines on each check, and the library that it describes."""
 
     path: Path
@@ -73,7 +81,7 @@ class _Checked:
     library: Library | None = None
 
 
-def _check(path: Path, say: Progress, *, strict: bool) -> _Checked:
+def check_claims(path: Path, say: Progress, *, strict: bool) -> CheckedCertificate:
     """Return a certificate whose claims hold; Refuted if they do not, or, if `strict`, if a step has none."""
     from bitsynth.network.certificate import read
 
@@ -84,20 +92,53 @@ def _check(path: Path, say: Progress, *, strict: bool) -> _Checked:
         raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
     if strict and (unproved := certificate.unproved_aliases):
         raise Refuted(f"{path}: nothing is claimed of {unproved[0][0]}: {unproved[0][1]}")
-    return _Checked(path, certificate, _claim_lines(certificate, time.perf_counter() - start))
+    return CheckedCertificate(path, certificate, _claim_lines(certificate, time.perf_counter() - start))
 
 
-def _find_further_files(whole: Path, checked: list[_Checked]) -> list[str]:
+def _find_further_files(whole: Path, checked: list[CheckedCertificate]) -> list[str]:
     """Return the files in the folder of the certificate `whole` that are of no certificate checked."""
+    from bitsynth.network.certificate.objects import proved_files
     from bitsynth.network.certificate.processors import files_of
     from bitsynth.network.certificate.read import further_files
 
     folder = whole.parent
     listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.certificate.files}
-    return further_files(folder, listed | set(files_of(whole)))
+    return further_files(folder, listed | set(files_of(whole)) | proved_files(whole))
 
 
-def _compare_c(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
+@dataclass(frozen=True)
+class _ComparedRecord:
+    """The record of machine code next to a certificate, compared with the library that it names."""
+
+    line: ReportLine
+    facts: dict[str, Any]
+
+
+def _compare_record(whole: Path, checked: list[CheckedCertificate], *, strict: bool) -> _ComparedRecord | None:
+    """Compare the record of machine code with the library that it names; None if there is no record.
+
+    If it is of another library, `strict` raises Refuted.
+    """
+    from bitsynth.network.certificate.objects import read_record, record_path, why_unfit
+
+    path = record_path(whole)
+    record = read_record(path)
+    if record is None:
+        return None
+    why = why_unfit(record, path, {each.path.name: each.certificate.digest for each in checked})
+    if why and strict:
+        raise Refuted(f"{path}: {why}; prove the library again with --objects")
+    everywhere = sum(each.verdict == "all sizes" for each in record.kernels)
+    verdict = (
+        f"{len(record.proved)} of {output.count(len(record.kernels), 'kernel')} proved, {everywhere} for all sizes"
+    )
+    text = f"{why}: prove it with --objects" if why else f"as it was proved: {verdict}; not proved again"
+    line = ReportLine("objects", (f"{path.name}: {text}" if why else f"{record.library}: {text}",), free=True)
+    facts = {"record": path.name, "library": record.library, "digest": record.digest, "unfit": why}
+    return _ComparedRecord(line, {**facts, "kernels": len(record.kernels), "proved": len(record.proved)})
+
+
+def compare_c(each: CheckedCertificate, say: Progress) -> tuple[Library, ReportLine]:
     """Compare the files with the library that a certificate describes; return that library and a line of the report."""
     from bitsynth.network.certificate.read import render_library
 
@@ -111,14 +152,14 @@ def _compare_c(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
     return library, ReportLine("C", (what, verdict), time.perf_counter() - start)
 
 
-def _require_around(whole: Path, checked: list[_Checked]) -> None:
+def require_around(whole: Path, checked: list[CheckedCertificate]) -> None:
     """Raise Refuted unless the C that chooses between several processors is the C rendered from their libraries."""
-    from bitsynth.network.certificate.processors import require_around
+    from bitsynth.network.certificate import processors
 
-    require_around(whole, {each.certificate.cpu: each.library.text for each in checked if each.library})
+    processors.require_around(whole, {each.certificate.cpu: each.library.text for each in checked if each.library})
 
 
-def _count_checked(each: _Checked, model: Path | None) -> dict[str, Any]:
+def _count_checked(each: CheckedCertificate, model: Path | None) -> dict[str, Any]:
     """Return counts of checked things and the digests of the files, for scripts that compare them."""
     certificate = each.certificate
     counts = {
@@ -151,7 +192,7 @@ def _few_names(names: list[str]) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} others" if len(names) > most else "")
 
 
-def _find_certificates(path: Path) -> tuple[Path, list[Path]]:
+def find_certificates(path: Path) -> tuple[Path, list[Path]]:
     """Return the certificate at a path or in a folder, and those to check: itself, or one for each processor.
 
     SpecError if a folder has none, or several.
@@ -243,7 +284,7 @@ def _verdict(certificate: NetworkCertificate, z3: bool) -> str:
     return verdict + ("" if z3 else "; instruction lemmas were not discharged again")
 
 
-def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
+def _facts(each: CheckedCertificate, z3: bool) -> dict[str, Any]:
     """Return the facts of a checked certificate, for JSON."""
     certificate = each.certificate
     return {

@@ -1,0 +1,135 @@
+"""Proves the machine code of several kernels of a library, in as many processes as there are cores.
+
+As a process, `python -m bitsynth.objects.prove_library`: a line with a `KernelJob`, pickled, and the `KernelVerdict` as
+a line of JSON. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth.host import features
+from bitsynth.matmul import MatmulKernel
+from bitsynth.objects.prove import prove_object
+from bitsynth.processes.worker import WorkerEnded, answers, command_of, take_stdout
+from bitsynth.progress import Progress
+
+COMMAND = command_of("bitsynth.objects.prove_library")
+
+
+@dataclass(frozen=True)
+class KernelJob:
+    """A kernel whose machine code is to be proved: the name of its function, and the object that has it."""
+
+    kernel: MatmulKernel
+    function: str
+    path: Path
+    object: str
+
+
+class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What was shown of the machine code of a kernel.
+
+    Attributes:
+        kernel: The kernel.
+        function: Its function in the library.
+        object: The object that has it; "" if none was looked for.
+        verdict: For which sizes it is proved; or that it is refused, as it is wrong or not understood; or that objects
+            of such a kernel cannot be proved.
+        why: Why it is not proved, or not for all sizes.
+        sizes: How many sizes were run.
+        functions: Name, address in the object and bytes of the functions that were proved.
+        seconds: The time of the processor.
+    """
+
+    kernel: str
+    function: str
+    object: str = ""
+    verdict: Literal["all sizes", "listed sizes", "refused", "cannot be proved"]
+    why: str = ""
+    sizes: int = 0
+    functions: list[tuple[str, int, int]] = []
+    seconds: float = 0.0
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the code was proved, for all sizes or for some."""
+        return self.verdict in {"all sizes", "listed sizes"}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The answer of a process: a verdict, or an error, which may be one of the input."""
+
+    verdict: KernelVerdict | None
+    error: str = ""
+    of_input: bool = False
+
+
+def prove_kernel(job: KernelJob) -> KernelVerdict:
+    """Return what is shown of a kernel's machine code; SpecError if the object is damaged, ToolError as elsewhere."""
+    try:
+        proof = prove_object(job.path, job.kernel, name=job.function)
+    except Refuted as why:
+        return KernelVerdict(
+            kernel=job.kernel.name, function=job.function, object=job.object, verdict="refused", why=str(why)
+        )
+    return KernelVerdict(
+        kernel=job.kernel.name,
+        function=job.function,
+        object=job.object,
+        verdict="all sizes" if proof.loops else "listed sizes",
+        why="" if proof.loops else proof.not_all,
+        sizes=len(proof.sizes),
+        functions=proof.functions,
+        seconds=round(proof.seconds, 2),
+    )
+
+
+def prove_kernels(jobs: Sequence[KernelJob], say: Progress) -> list[KernelVerdict]:
+    """Return the verdicts of all jobs, in order; errors as `prove_kernel`."""
+    verdicts: dict[str, KernelVerdict] = {}
+    say("proving kernels", 0, len(jobs))
+    for verdict in _verdicts(jobs):
+        verdicts[verdict.function] = verdict
+        say(f"{verdict.kernel}: {verdict.verdict}", len(verdicts), len(jobs))
+    return [verdicts[job.function] for job in jobs]
+
+
+def _verdicts(jobs: Sequence[KernelJob]) -> Iterator[KernelVerdict]:
+    """Yield verdicts as they come; kernels of several passes, which take longest, begin first."""
+    workers = min(len(jobs), features.cores())
+    if workers < 2:
+        yield from map(prove_kernel, jobs)
+        return
+    ordered = sorted(jobs, key=lambda job: (len(job.kernel.entry.kernel.passes), job.kernel.entry.kernel.rows))
+    questions = [base64.b64encode(pickle.dumps(job)) for job in reversed(ordered)]
+    try:
+        for line in answers(COMMAND, questions, workers):
+            answer = msgspec.json.decode(line, type=_Answer)
+            if answer.verdict is None:
+                raise (SpecError if answer.of_input else ToolError)(answer.error)
+            yield answer.verdict
+    except WorkerEnded as ended:
+        raise ToolError(f"a process that proves machine code {ended}") from None
+
+
+def _answer(line: bytes) -> _Answer:
+    try:
+        return _Answer(prove_kernel(pickle.loads(base64.b64decode(line))))
+    except (SpecError, ToolError) as error:
+        return _Answer(None, str(error), isinstance(error, SpecError))
+
+
+if __name__ == "__main__":
+    with take_stdout() as answer:
+        for line in sys.stdin.buffer:
+            answer(msgspec.json.encode(_answer(line)))
