@@ -194,6 +194,18 @@ static inline size_t bs_unit_tiles(const struct bs_layer *l)
     return tiles;
 }
 
+/* Returns whether rows are the input itself: the codes of one pixel each, whole steps, no padding.
+ */
+static inline int bs_can_read_input(const struct bs_layer *l)
+{
+    const struct bs_kernel *k = l->kernel;
+    const int taps_one = l->kernel_h == 1 && l->kernel_w == 1,
+              pads = l->pad_top || l->pad_left || l->pad_bottom || l->pad_right;
+    return k->rows_of_codes && !k->row_terms && !k->row_affines && l->in_layout == BS_NHWC
+        && l->in_channels % k->k_step == 0 && taps_one && !pads && !l->joined_taps
+        && l->conv_algorithm != BS_INDIRECT;
+}
+
 /* Returns whether a tap of an output pixel lies in the image, and stores its position in y and x.
  */
 static inline int bs_inside(
@@ -325,6 +337,16 @@ void bs_finish_joined(
 
 /* Computes the results of a strip's accumulators and stores them. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
+
+/* A layer whose input is the one row that it computes, on one thread. */
+int bs_is_row(const struct bs_layer *layer, struct bs_shape in, size_t threads);
+size_t bs_row_arena_bytes(const struct bs_layer *layer);
+int bs_row_run(
+    const struct bs_layer *layer,
+    const struct bs_tensors *tensors,
+    int packs_only,
+    void *arena,
+    size_t arena_bytes);
 
 /* A layer with a depthwise kernel. */
 size_t bs_depthwise_arena_bytes(const struct bs_layer *layer, struct bs_shape in, size_t threads);

@@ -54,19 +54,6 @@ static void plan_grid(struct call *c)
     }
 }
 
-/* Returns whether rows are the input itself: the codes of one pixel each, whole steps, no padding.
- */
-static int can_read_input(const struct call *c)
-{
-    const struct bs_layer *l = c->layer;
-    const struct bs_kernel *k = l->kernel;
-    const int taps_one = l->kernel_h == 1 && l->kernel_w == 1,
-              pads = l->pad_top || l->pad_left || l->pad_bottom || l->pad_right;
-    return k->rows_of_codes && !k->row_terms && !k->row_affines && l->in_layout == BS_NHWC
-        && l->in_channels % k->k_step == 0 && taps_one && !pads && !l->joined_taps
-        && l->conv_algorithm == BS_DIRECT && !c->from_words;
-}
-
 /* Words are packed into rows directly if every group, and every tap of a patch, begins with a word;
  * words of fewer bits than the kernel's only if rows are codes. Codes of patches are unpacked once
  * for all windows. */
@@ -184,10 +171,11 @@ static void plan_arena(struct call *c, size_t threads)
     plan_ends(c);
     c->line_bytes = aligned(plus(plus(c->end_at, c->end_bytes), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
-    c->reads_input = can_read_input(c);
+    c->reads_input = bs_can_read_input(l);
     if (c->reads_input) {
-        c->pixel_bytes = c->in_pixel;
-        c->line_bytes = times(c->in.width, c->in_pixel);
+        const int strided = l->conv_algorithm == BS_IM2COL;
+        c->pixel_bytes = times(c->in_pixel, strided ? l->stride_w : 1);
+        c->line_bytes = times(times(c->in.width, c->in_pixel), strided ? l->stride_h : 1);
         c->rows_bytes = 0;
     }
     c->sums_bytes = aligned(times(times(c->band_grid_rows, c->grid_w), sizeof(int32_t)));
@@ -261,6 +249,8 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
     struct call c;
     if (layer->depthwise)
         return bs_depthwise_arena_bytes(layer, in, threads);
+    if (bs_is_row(layer, in, threads))
+        return bs_row_arena_bytes(layer);
     const int status = plan(&c, layer, in, threads);
     if (status != BS_OK)
         return status == BS_EMPTY ? 0 : SIZE_MAX;
@@ -270,10 +260,12 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
 static struct view view_of(const struct call *c, size_t number, size_t first)
 {
     uint8_t *at = c->arena + number * c->view_bytes;
-    const size_t line = c->image * c->in.height + first;
+    const size_t image = c->in.height * c->in.width * c->in_pixel;
     const struct view view = {
         at,
-        c->reads_input ? c->input + line * c->line_bytes + c->group * c->tap_bytes : at,
+        c->reads_input
+            ? c->input + c->image * image + first * c->line_bytes + c->group * c->tap_bytes
+            : at,
         (int32_t *)(void *)(at + c->rows_bytes),
         (int32_t *)(void *)(at + c->rows_bytes + c->sums_bytes),
         first};
@@ -436,7 +428,10 @@ int bs_layer_run(
     struct call c;
     if (layer->depthwise)
         return bs_depthwise_run(layer, in, tensors, 0, arena, arena_bytes, pool);
-    const int status = plan(&c, layer, in, pool ? pool->threads : 1);
+    const size_t threads = pool ? pool->threads : 1;
+    if (bs_is_row(layer, in, threads))
+        return bs_row_run(layer, tensors, 0, arena, arena_bytes);
+    const int status = plan(&c, layer, in, threads);
     return status == BS_OK ? run(&c, tensors, arena, arena_bytes, pool) : status;
 }
 
@@ -452,7 +447,10 @@ int bs_layer_pack(
     const struct bs_tensors tensors = {input, NULL, NULL, NULL};
     if (layer->depthwise)
         return bs_depthwise_run(layer, in, &tensors, 1, arena, arena_bytes, pool);
-    const int status = plan(&c, layer, in, pool ? pool->threads : 1);
+    const size_t threads = pool ? pool->threads : 1;
+    if (bs_is_row(layer, in, threads))
+        return bs_row_run(layer, &tensors, 1, arena, arena_bytes);
+    const int status = plan(&c, layer, in, threads);
     c.packs_only = 1;
     return status == BS_OK ? run(&c, &tensors, arena, arena_bytes, pool) : status;
 }

@@ -4,6 +4,7 @@
 #define bs_add_residual layer_bs_add_residual
 #define bs_any_of layer_bs_any_of
 #define bs_bits layer_bs_bits
+#define bs_can_read_input layer_bs_can_read_input
 #define bs_chosen layer_bs_chosen
 #define bs_compute layer_bs_compute
 #define bs_copy_values layer_bs_copy_values
@@ -28,6 +29,7 @@
 #define bs_has_all_ones layer_bs_has_all_ones
 #define bs_inside layer_bs_inside
 #define bs_is_plain layer_bs_is_plain
+#define bs_is_row layer_bs_is_row
 #define bs_layer_arena_bytes layer_bs_layer_arena_bytes
 #define bs_layer_finite layer_bs_layer_finite
 #define bs_layer_holds layer_bs_layer_holds
@@ -77,6 +79,8 @@
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_place_of layer_bs_place_of
 #define bs_popcount layer_bs_popcount
+#define bs_row_arena_bytes layer_bs_row_arena_bytes
+#define bs_row_run layer_bs_row_run
 #define bs_scalar layer_bs_scalar
 #define bs_set_tensors layer_bs_set_tensors
 #define bs_step layer_bs_step
