@@ -101,14 +101,19 @@ def _starts(kernel: Kernel, weight: Codes, runs: Codes) -> NDArray[np.int64]:
 
 
 def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> bool:
-    """Return whether neighbouring taps of a row are packed as one run of codes, as that takes fewer steps."""
+    """Return whether neighbouring taps of a row are packed as one run of codes.
+
+    That takes fewer steps; or as many, but lines are then copied as a whole, where codes of a pixel fill no whole steps
+    and no sums of them are wanted.
+    """
     channels, wide = geometry.in_channels // geometry.groups, geometry.kernel[1]
     if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
         return False
     if kernel.cross_terms:
         return False  # Neighbours would be of two pixels, and other pixels' codes count behind a row's own.
-    fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
-    return fewer and packing(kernel).is_of_codes
+    joined, apart = -(-wide * channels // kernel.k_step), wide * -(-channels // kernel.k_step)
+    copied = wide > 1 and channels % kernel.k_step > 0 and not any(kernel.row_terms)
+    return (joined < apart or (joined == apart and copied)) and packing(kernel).is_of_codes
 
 
 def width_of(kernel: Kernel, g: Geometry, unit: int) -> int:

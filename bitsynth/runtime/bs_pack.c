@@ -148,6 +148,15 @@ void bs_pack_padding(const struct call *c, struct view view, const struct scratc
         view.affine);
 }
 
+/* Returns whether packed pixels are their codes, without gaps between them. */
+static int are_codes(const struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const struct bs_kernel *k = l->kernel;
+    return k->rows_of_codes && !k->row_terms && !k->row_affines && c->pixel_bytes == l->in_channels;
+}
+
+/* Fills pixels from..to of a packed line with padding. */
 static void pad_pixels(
     const struct call *c,
     struct view view,
@@ -157,8 +166,14 @@ static void pad_pixels(
     const struct scratch *s,
     const int32_t *sums)
 {
+    uint8_t *pixels = view.rows + line * c->line_bytes;
+    if (are_codes(c)) {
+        memset(
+            pixels + from * c->pixel_bytes, (int)c->layer->pad_code, (to - from) * c->pixel_bytes);
+        return;
+    }
     for (size_t x = from; x < to; ++x) {
-        memcpy(view.rows + line * c->line_bytes + x * c->pixel_bytes, s->pad, c->pixel_bytes);
+        memcpy(pixels + x * c->pixel_bytes, s->pad, c->pixel_bytes);
         view.term[line * c->grid_w + x] = sums[0];
         view.affine[line * c->grid_w + x] = sums[1];
     }
@@ -177,15 +192,17 @@ static void pack_line(
         pad_pixels(c, view, line, 0, c->grid_w, s, sums);
         return;
     }
-    const size_t from = least(ceiling(left, right), c->grid_w),
-                 to = least(ceiling(left + c->in.width, right), c->grid_w);
+    const size_t end = left + c->in.width;
+    const size_t from = least(strided ? ceiling(left, right) : left, c->grid_w),
+                 to = least(strided ? ceiling(end, right) : end, c->grid_w);
     struct line in = input_line(c, y * down - top, s);
     pad_pixels(c, view, line, 0, from, s, sums);
     if (from < to) {
         const size_t before = (from * right - left) * in.apart;
         const struct line there = {in.codes + before, right * in.apart, in.readable - before};
         uint8_t *rows = view.rows + line * c->line_bytes + from * c->pixel_bytes;
-        if (l->joined_taps && there.apart == l->in_channels && !l->kernel->row_terms
+        const int copied = !c->from_words && (l->joined_taps || are_codes(c));
+        if (copied && there.apart == l->in_channels && !l->kernel->row_terms
             && !l->kernel->row_affines)
             l->kernel->pack_rows(
                 1,

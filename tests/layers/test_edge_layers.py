@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 from support.layer_cases import QUIET, Case, cases, check, few_cases, machine, usable
 
 from bitsynth.layers.constants import has_joined_taps
@@ -67,6 +68,17 @@ def test_taps_are_joined_where_it_saves_steps():
     assert not has_joined_taps(dot, geometry(3, (7, 1)), "direct")
     assert not has_joined_taps(dot, geometry(3, dilation=(1, 2)), "direct")
     assert not has_joined_taps(lookup, geometry(3), "direct")
+
+
+def test_taps_are_joined_where_lines_are_then_copied():
+    """Nine codes take three steps, and so do three times three; a line of sums is not copied."""
+    dot = get_kernel("avx512", 8, 8, method="dot", channels=64).entry.kernel
+    summed = structs.replace(dot, row_terms=tuple(range(256)))
+    assert (dot.k_step, any(dot.row_terms)) == (4, False)
+    assert has_joined_taps(dot, geometry(3, (3, 3)), "direct")
+    assert not has_joined_taps(dot, geometry(4, (3, 3)), "direct")
+    assert not has_joined_taps(dot, geometry(3, (3, 1)), "direct")
+    assert not has_joined_taps(summed, geometry(3, (3, 3)), "direct")
 
 
 @pytest.mark.parametrize("patterns", EXTREMES, ids="-".join)
