@@ -9,7 +9,7 @@ from functools import cached_property
 from bitsynth.kernel.program import Kernel
 from bitsynth.objects.affine import FRAME, STACK_BASE, AffineNumber, BaseAddress, GeneralNumber, array_part, number
 from bitsynth.objects.elf import ObjectFile, ObjectPart
-from bitsynth.objects.facts import LinearFacts, sum_is
+from bitsynth.objects.facts import LinearFacts, is_at_most
 from bitsynth.objects.memory import STACK, CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.values import Byte, Content
 
@@ -254,8 +254,8 @@ class AffineMemory(CallMemory):
             low, high = spans.get(key, (access, access))
             low = min(low, access, key=lambda x: x.first.number)
             spans[key] = low, max(high, access, key=lambda x: x.first.number + x.size)
-        fits = {sum_is("at least 0", (low.first,), ()): low for low, _ in spans.values()}
-        fits |= {sum_is("at least 0", (x.limit,), (x.first,), -x.size): x for _, x in spans.values()}
+        fits = {is_at_most(0, low.first): low for low, _ in spans.values()}
+        fits |= {is_at_most(high.first, high.limit, less=high.size): high for _, high in spans.values()}
         implied = facts.implied(fits)
         if wrong := [access for fact, access in fits.items() if fact not in implied]:
             access = wrong[0]

@@ -65,6 +65,16 @@ def sum_is(says: str, plus: Iterable[GeneralNumber], minus: Iterable[GeneralNumb
     return LinearFact(known, frozenset([term for term in terms.items() if term[1]]), says)
 
 
+def is_at_most(a: GeneralNumber, b: GeneralNumber, less: int = 0) -> LinearFact:
+    """Return the fact that a + `less` <= b."""
+    return sum_is("at least 0", (b,), (a,), -less)
+
+
+def is_equal(a: GeneralNumber, b: GeneralNumber) -> LinearFact:
+    """Return the fact that a = b."""
+    return sum_is("0", (a,), (b,))
+
+
 @lru_cache(maxsize=1 << 14)
 def _term(x: AffineNumber) -> Any:
     return _z3_sum(x.number, x.terms)
@@ -80,6 +90,18 @@ def z3_fact(fact: LinearFact) -> Any:
     """Return a fact as Z3 has it."""
     total = _z3_sum(fact.number, sorted(fact.terms, key=lambda term: key_text(term[0])))
     return total >= 0 if fact.says == "at least 0" else total == 0 if fact.says == "0" else total != 0
+
+
+def _numbers_of(model: Any) -> _Example:
+    """Return the numbers of a model by name; by Z3's own functions, as its Python objects take most of the time."""
+    context, of = model.ctx.ref(), model.model
+    out: _Example = {}
+    for k in range(z3.Z3_model_get_num_consts(context, of)):
+        declared = z3.Z3_model_get_const_decl(context, of, k)
+        value = z3.Z3_model_get_const_interp(context, of, declared)
+        name = z3.Z3_get_symbol_string(context, z3.Z3_get_decl_name(context, declared))
+        out[name] = int(z3.Z3_get_numeral_string(context, value))
+    return out
 
 
 class KnownFacts:
@@ -172,7 +194,10 @@ class LinearFacts:
         return len(self.implied(facts)) == len(set(facts))
 
     def implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
-        """Return those of some facts that the facts imply."""
+        """Return those of some facts that the facts imply.
+
+        They are asked together, which takes less time, and answers are kept for when they are asked again.
+        """
         known = self.known
         answers = {fact: known.answer(fact) if fact.terms else fact.holds({}) for fact in facts}
         if left := [fact for fact, answer in answers.items() if answer is None]:
@@ -190,8 +215,7 @@ class LinearFacts:
         answer = self._solver.check()
         example: _Example | None = None
         if answer == z3.sat:
-            model = self._solver.model()
-            example = {x.name(): model[x].as_long() for x in model.decls()}
+            example = _numbers_of(self._solver.model())
         self._solver.pop()
         if answer == z3.unsat:
             return dict.fromkeys(facts, True)
@@ -222,18 +246,18 @@ class LinearFacts:
 
     def at_most(self, a: GeneralNumber, b: GeneralNumber, *, less: int = 0) -> bool:
         """Return whether a + `less` <= b is implied."""
-        return self.implies(sum_is("at least 0", (b,), (a,), -less))
+        return self.implies(is_at_most(a, b, less))
 
     def equal(self, a: GeneralNumber, b: GeneralNumber) -> bool:
         """Return whether a = b is implied."""
-        return self.implies(sum_is("0", (a,), (b,)))
+        return self.implies(is_equal(a, b))
 
     def smaller(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the smaller of two numbers: a new unknown, if the facts do not say which it is."""
-        if self.at_most(a, b):
-            return a
-        if self.at_most(b, a):
-            return b
+        first, second = is_at_most(a, b), is_at_most(b, a)
+        implied = self.implied([first, second])
+        if implied:
+            return a if first in implied else b
         self._count += 1
         out = AffineNumber.unknown(("smaller", self._count))
         smaller, known = (out, a, b), self.known
@@ -247,6 +271,7 @@ class LinearFacts:
     def all_equalities(self) -> list[AffineNumber]:
         """Return the sums that are known to be 0, those of smaller numbers that were decided later too."""
         out = list(self.equalities)
+        self.implied(is_equal(smaller, x) for smaller, a, b in self._smaller for x in (a, b))
         for smaller, a, b in self._smaller:
             out += [smaller - x for x in (a, b) if self.equal(smaller, x)][:1]
         return out
@@ -258,19 +283,18 @@ class LinearFacts:
         """
         if kind == "equal":
             gap = number(a) - b
-            if not self._is_between(gap, -_END + 1, _END - 1):
-                raise NotShown("it compares numbers whose difference may leave 64 bits")
-            return sum_is("0", (gap,), ())
-        low = -_END // 2 if kind == "below signed" else 0
-        return sum_is("at least 0", (self._in_range(b, low),), (self._in_range(a, low),), -1)
-
-    def _in_range(self, x: GeneralNumber, low: int) -> GeneralNumber:
-        """Return the number between `low` and `low` + 2**64 - 1 that a register holds."""
-        if not number(x).terms:
-            return (number(x).number - low) % _END + low
-        if not self._is_between(x, low, low + _END - 1):
-            raise NotShown(f"it compares {x}, which may leave 64 bits")
-        return x
-
-    def _is_between(self, x: GeneralNumber, low: int, high: int) -> bool:
-        return self.implies(sum_is("at least 0", (x,), (low,)), sum_is("at least 0", (high,), (x,)))
+            fact = is_equal(gap, 0)
+            ranges: dict[GeneralNumber, tuple[LinearFact, LinearFact]] = {
+                gap: (is_at_most(1 - _END, gap), is_at_most(gap, _END - 1))
+            }
+        else:
+            low = -_END // 2 if kind == "below signed" else 0
+            # Of a number that is known it is the one in the range that is equal modulo 2**64.
+            x, y = (number(n) if number(n).terms else (number(n).number - low) % _END + low for n in (a, b))
+            fact = is_at_most(x, y, less=1)
+            ranges = {n: (is_at_most(low, n), is_at_most(n, low + _END - 1)) for n in (x, y)}
+        implied = self.implied([fact, fact.opposite, *(part for both in ranges.values() for part in both)])
+        for n, both in ranges.items():
+            if not implied.issuperset(both):
+                raise NotShown(f"it compares numbers, of which {n} may leave 64 bits")
+        return fact

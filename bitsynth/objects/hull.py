@@ -15,7 +15,8 @@ from math import lcm
 from bitsynth.objects.affine import AffineNumber
 from bitsynth.objects.memory import NotShown
 
-DirectionVector = dict[Hashable, Fraction]
+DirectionVector = dict[Hashable, int | Fraction]
+"""Numbers by name; those that are whole are integers, with which Python computes faster."""
 _EXACT = 1 << 62
 """Numbers below this are the same in registers and in the relations between them."""
 
@@ -33,11 +34,11 @@ class AffineHull:
 
     def join(self, values: Mapping[Hashable, AffineNumber]) -> bool:
         """Add all values of these sums, whatever their unknowns are; return whether there were new ones."""
-        point: DirectionVector = {name: Fraction(values[name].number) for name in self.names}
+        point: DirectionVector = {name: values[name].number for name in self.names}
         directions: dict[Hashable, DirectionVector] = {}
         for name in self.names:
             for key, times in values[name].terms:
-                directions.setdefault(key, {})[name] = Fraction(times)
+                directions.setdefault(key, {})[name] = times
         new = list(directions.values())
         grown = self.point is None
         if self.point is None:
@@ -61,14 +62,14 @@ class AffineHull:
         """Add a direction; return whether it was new."""
         rest = dict(vector)
         for free, direction in self.directions.items():
-            if times := rest.get(free, Fraction(0)):
+            if times := rest.get(free, 0):
                 _subtract(rest, direction, times)
         if not rest:
             return False
         first = min(rest, key=self._order)
-        unit = {key: x / rest[first] for key, x in rest.items()}
+        unit = {key: _whole(Fraction(x) / rest[first]) for key, x in rest.items()}
         for direction in self.directions.values():
-            if times := direction.get(first, Fraction(0)):
+            if times := direction.get(first, 0):
                 _subtract(direction, unit, times)
         self.directions[first] = unit
         return True
@@ -97,10 +98,15 @@ class AffineHull:
         return out, zeros
 
 
-def _subtract(vector: DirectionVector, other: DirectionVector, times: Fraction) -> None:
+def _whole(x: int | Fraction) -> int | Fraction:
+    """Return a number as an integer, if it is one."""
+    return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x
+
+
+def _subtract(vector: DirectionVector, other: DirectionVector, times: int | Fraction) -> None:
     for key, x in other.items():
-        value = vector.get(key, Fraction(0)) - x * times
+        value = vector.get(key, 0) - x * times
         if value:
-            vector[key] = value
+            vector[key] = _whole(value)
         else:
             vector.pop(key, None)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bitsynth.kernel.program import Pass, period
 from bitsynth.objects.affine import AffineNumber, number
-from bitsynth.objects.facts import LinearFacts
+from bitsynth.objects.facts import LinearFacts, is_at_most, is_equal
 from bitsynth.objects.reference import ProgramRun, RegisterContents, StepPlace, TileContents
 from bitsynth.solver.z3 import z3
 
@@ -202,14 +202,15 @@ class ProgramMachine:
 
     def decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
         """Return sums that are 0: the ends of runs of loops, minus what the facts say that they are."""
-        out: list[AffineNumber] = []
-        if state.case == "steps":
-            outer = AffineNumber.unknown("all_steps")
-            for level, size in enumerate(self.run_steps(state.pass_number)):
-                end, start = state.position[f"end {level}"], state.position[f"start {level}"]
-                after = state.position.get(f"end {level + 1}", outer)
-                out += [end - x for x in (after, start + size) if facts.equal(end, x)]
-        return out
+        if state.case != "steps":
+            return []
+        ends: list[tuple[AffineNumber, AffineNumber]] = []
+        outer = AffineNumber.unknown("all_steps")
+        for level, size in enumerate(self.run_steps(state.pass_number)):
+            end, start = state.position[f"end {level}"], state.position[f"start {level}"]
+            ends += [(end, state.position.get(f"end {level + 1}", outer)), (end, start + size)]
+        implied = facts.implied(is_equal(*pair) for pair in ends)
+        return [end - x for end, x in ends if is_equal(end, x) in implied]
 
     def settled(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
         """Return the state after loops that go on have begun their next run, where the facts decide it."""
@@ -295,7 +296,10 @@ class ProgramMachine:
                 state.position["step"], state.position[f"end {level}"]
             )
             return self._closed(state, level, facts) if done else None
-        if facts.at_most(state.position["step"] + 1, state.position["end 0"]):
+        of, steps = state.position, AffineNumber.unknown("steps")
+        ends = (of["step"], of["end 0"]), (of["here"], steps)
+        facts.implied(fact for pair in ends for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
+        if facts.at_most(of["step"], of["end 0"], less=1):
             return self._stepped(state, facts)
         if facts.equal(state.position["step"], state.position["end 0"]):
             return self._closed(state, 0, facts)
@@ -317,7 +321,7 @@ class ProgramMachine:
 
     def _stepped(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
         steps = AffineNumber.unknown("steps")
-        if not facts.at_most(state.position["here"] + 1, steps):
+        if not facts.at_most(state.position["here"], steps, less=1):
             if not self.ends_segment(state, facts):
                 return None
             state = self.next_segment(state)
