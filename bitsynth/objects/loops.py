@@ -100,12 +100,18 @@ class LoopProof:
 
 @dataclass
 class LoopRule:
-    """The rule for one function of an object."""
+    """The rule for one function of an object.
+
+    Attributes:
+        outer_first: Whether loops around others are visited before those. What is proposed of a head depends on the
+            first state that reaches it, so one order may find relations where the other finds none.
+    """
 
     processor: CodeProcessor
     memory: AffineMemory
     run: ProgramRun
     address: int
+    outer_first: bool = True
     cuts: set[int] = field(default_factory=set)
     heads: dict[HeadKey, LoopHead] = field(default_factory=dict)
     _fixed: dict[Hashable, bool] = field(default_factory=dict)
@@ -160,7 +166,7 @@ class LoopRule:
                 break
             start = left.pop()
             for arrival in self._arrivals(start, check=False):
-                if self._join(arrival):
+                if self._join(arrival) and (self.outer_first or arrival.key not in left):
                     if arrival.key in left:  # A loop around others comes before them, as it changes what they know.
                         left.remove(arrival.key)
                     left.append(arrival.key)

@@ -226,6 +226,17 @@ def prove_all_sizes(
 
     The function is called `name`, by default as the kernel. Its processor is added to `processors`.
     """
+    try:
+        proof, processor = _apply_rule(path, kernel, name, outer_first=True)
+    except NotShown:
+        proof, processor = _apply_rule(path, kernel, name, outer_first=False)
+    if processors is not None:
+        processors.append(processor)
+    return proof
+
+
+def _apply_rule(path: Path, kernel: MatmulKernel, name: str, *, outer_first: bool) -> tuple[LoopProof, CodeProcessor]:
+    """Return what the loop rule shows with one order of visits, and the processor that it ran."""
     from bitsynth.objects.affine_memory import AffineMemory
     from bitsynth.objects.loops import LoopRule
 
@@ -237,10 +248,8 @@ def prove_all_sizes(
     memory = AffineMemory(values, file=file, kernel=program, row_terms=reference.row_terms)
     reference = replace(reference, part=memory.part)
     processor = CodeProcessor(file, isa, values, memory, features, any_place=True)
-    proof = LoopRule(processor, memory, reference, file.function(name or kernel.name)).prove()
-    if processors is not None:
-        processors.append(processor)
-    return proof
+    rule = LoopRule(processor, memory, reference, file.function(name or kernel.name), outer_first)
+    return rule.prove(), processor
 
 
 def _two_files(path: Path, table: MachineTable, loaded: int) -> list[ObjectFile]:
