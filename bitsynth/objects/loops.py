@@ -604,6 +604,8 @@ class _Path:
         zeros = [*self._facts.all_equalities(), *self._program.decided_ends(self._first, self._facts)]
         solved = _solved([x.replaced(pointers) for x in zeros])
         named |= numbers
+        if not all(_is_small(x, _EXACT_POSITION) for x in state.position.values()):
+            raise NotShown("the position in the program is a sum of numbers that are too large")
         renamed = {name: x.replaced(pointers).replaced(solved) for name, x in named.items()}
         kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
         general = self._processor.registers
@@ -698,8 +700,12 @@ _EXACT = 1 << 28
 """Sums with greater numbers are not solved: no product of two sums with smaller ones leaves 64 bits."""
 
 
-def _is_small(x: AffineNumber) -> bool:
-    return max(map(abs, (x.number, *(times for _, times in x.terms)))) <= _EXACT
+_EXACT_POSITION = 1 << 32
+"""The greatest number in a position, which stays the same integer when solved sums are put in for its unknowns."""
+
+
+def _is_small(x: AffineNumber, most: int = _EXACT) -> bool:
+    return max(map(abs, (x.number, *(times for _, times in x.terms)))) <= most
 
 
 def _is_address(key: Hashable) -> bool:
