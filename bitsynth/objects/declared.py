@@ -95,6 +95,20 @@ class PrefixEncodings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: str
 
 
+class UnknownInstruction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An instruction that is, but for one byte, one that capstone knows, with the same operands.
+
+    Attributes:
+        bits: What its bytes are: the place of a byte, a mask, and what the byte is under it.
+        place: The place of the byte by which the two differ.
+        like: That byte of the one that capstone knows.
+    """
+
+    bits: list[tuple[int, int, int]]
+    place: int
+    like: int
+
+
 class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Registers, calling convention and general instructions of an architecture, and how its files are read.
 
@@ -102,7 +116,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elf: The machine in an ELF header.
         disassembler: The names of capstone's constants of the architecture and its mode.
         instruction_length: "fixed" if instructions are words of four bytes, "variable" if they have one byte or more.
-        newer: By a feature of processors, the bytes of an instruction of it that some capstones do not know, in hex.
+        unknown: By mnemonic, instructions that capstone may not know.
         constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
@@ -160,7 +174,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link: str = ""
     carry_is_no_borrow: bool = False
     constants: str = ""
-    newer: dict[str, str] = {}
+    unknown: dict[str, UnknownInstruction] = {}
     encodings: PrefixEncodings | None = None
 
     def condition(self, name: str) -> Condition:

@@ -40,10 +40,37 @@ def import_capstone() -> Any:
     return capstone
 
 
-def make_disassembler(table: MachineTable) -> Any:
-    """Return capstone's disassembler for an architecture; ToolError if capstone is not installed."""
-    capstone = import_capstone()
-    return capstone.Cs(*(getattr(capstone, name) for name in table.disassembler))
+class Disassembler:
+    """Capstone's disassembler for an architecture, with instructions that it does not know.
+
+    ToolError if capstone is not installed.
+    """
+
+    def __init__(self, table: MachineTable) -> None:
+        capstone = import_capstone()
+        self._capstone = capstone.Cs(*(getattr(capstone, name) for name in table.disassembler))
+        self._capstone.detail = True
+        self._unknown = table.unknown
+
+    def instruction(self, data: bytes, address: int) -> Any:
+        """Return the first instruction of some bytes that are loaded at an address; None if they are none."""
+        ins = next(self._capstone.disasm(data, address), None)
+        for name, other in self._unknown.items() if ins is None else ():
+            if all(place < len(data) and data[place] & mask == bits for place, mask, bits in other.bits):
+                alike = data[: other.place] + bytes([other.like]) + data[other.place + 1 :]
+                known = next(self._capstone.disasm(alike, address), None)
+                return known and _OtherMnemonic(known, name, data[: known.size])
+        return ins
+
+
+class _OtherMnemonic:
+    """An instruction as capstone has it, with another mnemonic and other bytes."""
+
+    def __init__(self, ins: Any, mnemonic: str, data: bytes) -> None:
+        self._ins, self.mnemonic, self.bytes = ins, mnemonic, data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ins, name)
 
 
 class CodeProcessor:
@@ -71,8 +98,7 @@ class CodeProcessor:
     ) -> None:
         self.file, self.isa, self.values, self.memory = file, isa, values, memory
         self._table = machine_table(isa)
-        self._disassembler = make_disassembler(self._table)
-        self._disassembler.detail = True
+        self._disassembler = Disassembler(self._table)
         self.registers = RegisterFile(self._table, values, memory)
         decoder = _DECODERS[self._table.instruction_length]
         self._decoder = decoder(isa, self.registers, {"", *features}, import_capstone())
@@ -165,7 +191,7 @@ class CodeProcessor:
         return f"{function[0] if function else ''} at {plain:#x}: {text}"
 
     def _disassembled(self, address: int, loaded_at: int) -> Any:
-        ins = next(self._disassembler.disasm(self.file.instruction_bytes(address), loaded_at), None)
+        ins = self._disassembler.instruction(self.file.instruction_bytes(address), loaded_at)
         if ins is None or not self._decoder.is_defined(ins):
             raise NotShown("these bytes are no instruction")
         return ins

@@ -199,8 +199,8 @@ def test_a_kernel_is_proved_for_all_sizes(family, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [LOOKUP, WIDE[0]])
-def test_kernels_with_nested_loops_and_wide_vectors_are_proved_for_all_sizes(name):
+@pytest.mark.parametrize("name", [LOOKUP, WIDE[0], "bs_mm_a8u_w8s_s32_avxvnni_6x16x4"])
+def test_kernels_of_other_loops_and_sets_are_proved_for_all_sizes(name):
     proof = prove(library(name, "gcc"), name, all_sizes=True)
     assert proof.loops is not None, proof.not_all
     assert len(proof.loops.heads) > 2
@@ -647,6 +647,35 @@ def test_an_instruction_of_another_set_is_refused(tmp_path):
         run_code(tmp_path, "vxorps %zmm0, %zmm0, %zmm0")
     with pytest.raises(NotShown, match="the kernel does not need vbmi"):
         run_code(tmp_path, "vpermb %zmm0, %zmm0, %zmm0")
+
+
+def test_dot_products_that_capstone_does_not_know_are_run(tmp_path):
+    rng = random.Random(1)
+    acc, a, b = ([rng.choice([0, 1, 127, 128, 255, rng.randrange(256)]) for _ in range(32)] for _ in range(3))
+    data = "\n".join(f"{name}: .byte {', '.join(map(str, x))}" for name, x in zip("xyz", (acc, a, b), strict=True))
+    data = f".section .rodata\n{data}"
+
+    def number(x, k, size):
+        return int.from_bytes(bytes(x[k : k + size]), "little", signed=True)
+
+    sums = {
+        "vpdpbusd": lambda k: sum(a[k + n] * number(b, k + n, 1) for n in range(4)),
+        "vpdpwssd": lambda k: sum(number(a, k + n, 2) * number(b, k + n, 2) for n in (0, 2)),
+    }
+    for name, products in sums.items():
+        want = b"".join((number(acc, k, 4) + products(k) & 0xFFFFFFFF).to_bytes(4, "little") for k in range(0, 32, 4))
+        for third in ("%ymm9", "z(%rip)"):
+            code = "vmovdqu x(%rip), %ymm8\nvmovdqu y(%rip), %ymm12\nvmovdqu z(%rip), %ymm9\n"
+            code += f"{{vex}} {name} {third}, %ymm12, %ymm8\nvmovdqu %ymm8, (%rdi)"
+            memory = run_code(tmp_path, code, "avxvnni", data)
+            assert bytes(memory.written[OUT + k] for k in range(32)) == want
+    known = ".byte 0xc4, 0xe2, 0x6d, 0x50, 0xc1"  # {vex} vpdpbusd %ymm1, %ymm2, %ymm0
+    run_code(tmp_path, known, "avxvnni")
+    for other in ("0xc4, 0xe2, 0xed, 0x50, 0xc1", "0xc4, 0xe2, 0x6d, 0x51, 0xc1", "0xc4, 0xe3, 0x6d, 0x50, 0xc1"):
+        with pytest.raises(NotShown):  # With W 1, with saturation, and of another opcode map.
+            run_code(tmp_path, f".byte {other}", "avxvnni")
+    with pytest.raises(NotShown, match="no declaration"):
+        run_code(tmp_path, known, "avx2")
 
 
 @pytest.mark.parametrize(
