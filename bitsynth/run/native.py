@@ -50,31 +50,32 @@ class NativeRunner:
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` in this process, as `Runner.call` says."""
-        function, words = self._bound(symbol, args)
+        function, words = self._bound(symbol, args, "uintptr_t")
         return arguments.signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
-        function, words = self._bound(symbol, args)
+        function, words = self._bound(symbol, args, "int32_t")
 
         def call(_open: object = self._library) -> int:
             """Call the function; the default argument keeps the library open as long as this call exists."""
-            return arguments.signed(int(function(*words)), 32)
+            status: int = function(*words)
+            return status
 
         return call
 
     def close(self) -> None:
         """Do nothing: an open library stays usable, and Python frees it."""
 
-    def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
-        """Return the function and its arguments, which keep arrays alive."""
+    def _bound(self, symbol: str, args: tuple[object, ...], result: str) -> tuple[Any, list[Any]]:
+        """Return the function, with a result of that C type, and its arguments, which keep arrays alive."""
         buffer, words = _FFI.from_buffer, arguments.check(symbol, args, _WORD)
         integers = tuple([type(value) is int for value in words])
-        return self._function(symbol, integers), [x if type(x) is int else buffer(x) for x in words]
+        return self._function(symbol, integers, result), [x if type(x) is int else buffer(x) for x in words]
 
-    def _cast(self, symbol: str, integers: tuple[bool, ...]) -> Any:
+    def _cast(self, symbol: str, integers: tuple[bool, ...], result: str) -> Any:
         parameters = ", ".join("uintptr_t" if integer else "const void *" for integer in integers) or "void"
-        return _FFI.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
+        return _FFI.cast(f"{result} (*)({parameters})", self._address(symbol))
 
     def _find(self, symbol: str) -> Any:
         if not (address := _DLSYM(self._library, symbol.encode())):
