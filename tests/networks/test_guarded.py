@@ -72,6 +72,8 @@ CHAINS = {
     "a product of codes": lambda b, x, y: four_bits(b, b.add("mul", codes(b, x, bits=8, scale=0.1), wide_codes(b, y))),
     "a hard swish": lambda b, x, y: hard_swish(b, norm(b, codes(b, x, bits=8, scale=0.1), 1.1, 0.05)),
     "codes of codes": lambda b, x, y: four_bits(b, norm(b, codes(b, x, bits=8, scale=0.25, zero=3.0), 1.1, 0.05)),
+    "a magnitude": lambda b, x, y: four_bits(b, b.add("sqrt", b.add("add", b.add("mul", x, x), b.add("mul", y, y)))),
+    "a root of a product": lambda b, x, y: four_bits(b, b.add("sqrt", times(b, b.add("mul", x, x), 0.3))),
     "a quotient": lambda b, x, y: four_bits(b, b.add("div", x, y)),
     "a function": lambda b, x, y: four_bits(b, b.add("sigmoid", x), scale=0.07),
     "far down and up": lambda b, x, y: four_bits(b, times(b, x, *(3e-19,) * 3, *(3e18,) * 3)),
@@ -185,6 +187,15 @@ def test_chains_of_networks_with_powers_are_those_of_pairs(monkeypatch):
     assert decided[-1] > 0.9
 
 
+def test_roots_of_the_runtime_are_neighbours_of_the_root(monkeypatch):
+    """Bounds count on 2 u; numpy's root is rounded once, so that the numbers next to it are within that."""
+    net = network(monkeypatch, {"root": lambda b, x, y: b.add("sqrt", x)})
+    rng = np.random.default_rng(7)
+    x = np.concatenate([2.0 ** rng.uniform(-1022, 1023, 500), rng.uniform(0, 9, 500), [2.0**-1022, 1.7e308, 4.0, 0.0]])
+    (got,) = codes_of(net, x, 0.0)
+    assert abs(in_order(got) - in_order(np.sqrt(x))).max() <= 1
+
+
 KINDS = {"x": Integers.between(0, 255, 0.375, 10.0), "y": Integers.between(0, 255, 2.0**-5)}
 EVERY_PAIR = {
     name: ((codes - kind.zero) * kind.scale).astype(np.float32)
@@ -279,6 +290,7 @@ LEFT_TO_PAIRS = {
     "a quotient of sums": lambda b, x, y: four_bits(b, b.add("div", b.add("add", x, y), y)),
     "large factors": lambda b, x, y: four_bits(b, times(b, x, 0.3, *(2.0**100,) * 6)),
     "a small divisor": lambda b, x, y: four_bits(b, b.add("div", times(b, x, *[1e38] * 5), b.constant(np.float32(3)))),
+    "a root of a difference": lambda b, x, y: four_bits(b, b.add("sqrt", b.add("sub", b.add("mul", x, x), y))),
     "a function of a sum": lambda b, x, y: four_bits(b, b.add("sigmoid", b.add("add", x, y))),
     "no roundings": lambda b, x, y: four_bits(b, b.add("relu", x), scale=0.25),
     "a table": lambda b, x, y: b.add(

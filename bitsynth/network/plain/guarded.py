@@ -21,6 +21,14 @@ the flag. Numbers with E above 2^-432 decide nothing, so that the 2^-400 that is
 Results of functions of the runtime are defined in float64. A quotient of two numbers that float64 holds is rounded
 once.
 
+The root of a sum whose terms are all positive or 0, as of squares, has a bound too, since S = x there. The real number
+is then the root, or as in pairs the float64 that the runtime's function gives for the float64 nearest to x; that
+function is off a root by 2 u at most.
+With an operand off by ((1 + u)^n - 1) x + E, a root of x has a relative error of no more than (1 + u)^n - 1, and the
+square root of E in addition. The operand's last rounding and two roots make n greater by 6, and
+
+    1.01 (E + 2^-1022)^(1/2) + 2^-510                               is E of a root.
+
 A number t that is rounded to an integer is decided if t is farther from a half than that, a comparison of a with b if
 a - b is farther from 0. `bs_undecided_bit` sets the flag otherwise, also where a size is infinite or not a number, as
 it is wherever t is. Then the loops over pairs compute all elements again.
@@ -72,6 +80,9 @@ _GREATEST_SIZE = 2.0**128
 _GREATEST_UNDERFLOW = 2.0**-432
 """A greater E is refused."""
 _LEAST_NORMAL = 2.0**-1022
+_LEAST_ROOT = 2.0**-510
+"""More than the roots of numbers that a host flushes to 0."""
+_ROUNDINGS_OF_ROOT = 6
 _GREATEST_ERROR = 2.0**900
 """Where the error of a comparison is below it, sizes are below 2^953, and nothing has overflowed."""
 _MAX_ROUNDINGS = 64
@@ -124,6 +135,8 @@ class NumberError:
         is_constant: Whether it is a constant.
         is_power: Whether it is a constant of powers of two, by which products are not rounded.
         is_number: Whether it is known not to be NaN.
+        sign: 1 if no term is below 0, 0 if all have one sign, None if that is not known. The size of a number other
+            than None is its absolute value.
     """
 
     size: LoopTerm
@@ -134,6 +147,7 @@ class NumberError:
     is_constant: bool = False
     is_power: bool = False
     is_number: bool = False
+    sign: int | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -199,12 +213,14 @@ class GuardedWriter(Writer):
             raise Undecidable("a constant that is too large or too small")
         numbers = exact.astype(np.float64)
         sizes, greatest = self._sizes.constant(np.abs(numbers)), float(np.abs(numbers).max(initial=0.0))
-        unit = _unit_of(exact.reshape(-1).tolist())
+        unit, sign = _unit_of(exact.reshape(-1).tolist()), int(np.all(exact >= 0))
         if not np.all(Fractions().constant(numbers) == exact):
-            return NumberError(sizes, 1, greatest, 0.0, unit, is_constant=True, is_number=True)
+            return NumberError(sizes, 1, greatest, 0.0, unit, is_constant=True, is_number=True, sign=sign)
         halves, exponents = np.frexp(np.abs(numbers))
         is_power = bool((halves == 0.5).all() and np.abs(exponents).max() <= _MAX_EXPONENT)
-        return NumberError(sizes, 0, greatest, 0.0, unit, is_constant=True, is_power=is_power, is_number=True)
+        return NumberError(
+            sizes, 0, greatest, 0.0, unit, is_constant=True, is_power=is_power, is_number=True, sign=sign
+        )
 
     def cast(self, term: LoopTerm, dtype: np.dtype[Any]) -> LoopTerm:
         """Return the number in another type; integers become real numbers without an error."""
@@ -224,13 +240,15 @@ class GuardedWriter(Writer):
     def call(self, function: str, term: LoopTerm) -> LoopTerm:
         """Return a call of a function of the runtime; the result is exact if the operand is."""
         number = super().call(function, term)
-        if term.value is None and not self.bound(term).is_exact:
-            return self._keep(number, self._unbounded(number))
-        return number
+        if term.value is not None or (bound := self.bound(term)).is_exact:
+            return number
+        if function == "sqrt" and bound.sign == 1 and bound.is_bounded:
+            return self._keep(number, _root(bound, self._size_of(number)))
+        return self._keep(number, self._unbounded(number))
 
     def bound(self, term: LoopTerm) -> NumberError:
         """Return the bound of a real number that has C; one that was read is exact."""
-        return self._bounds.get(term.code) or NumberError(self._size_of(term), 0)
+        return self._bounds.get(term.code) or NumberError(self._size_of(term), 0, sign=0)
 
     def _size_of(self, term: LoopTerm) -> LoopTerm:
         plain = replace(term, writer=self._sizes, bounds=None, whole=None)
@@ -243,7 +261,9 @@ class GuardedWriter(Writer):
         """Keep the bound of a number; of two constants with one nearest float64, and what they give, the wider one."""
         other = self._bounds.get(term.code)
         if other is not None and (other.unit, other.most) != (bound.unit, bound.most):
-            bound = replace(max(bound, other, key=lambda b: b.roundings), unit=None, most=max(bound.most, other.most))
+            sign = bound.sign if bound.sign == other.sign else None
+            most = max(bound.most, other.most)
+            bound = replace(max(bound, other, key=lambda b: b.roundings), unit=None, most=most, sign=sign)
         self._bounds[term.code] = bound
         return term
 
@@ -260,6 +280,8 @@ class GuardedWriter(Writer):
         if name == "multiply" and not any(b.is_constant for b in bounds):
             bounds = [self._limited(b) for b in bounds]
         bound = _RULES[name](bounds)
+        if name == "multiply" and bound.sign is not None and terms[0].code == terms[1].code:
+            bound = replace(bound, sign=1)
         number = super()._float(name, dtype, terms)
         if name in _CHOICES and (bound.roundings or bound.unit is not None):  # NaN sets the flag.
             code = self.loops.value("double", _CHOICES[name].format(*(t.code for t in terms)))
@@ -412,11 +434,16 @@ _Rule = Callable[[list[NumberError]], NumberError]
 def _sum(bounds: list[NumberError]) -> NumberError:
     a, b = bounds
     size, most, unit = a.size + b.size, a.most + b.most, _common(a, b)
-    is_number = a.is_number and b.is_number and math.isfinite(most)
+    is_number, sign = a.is_number and b.is_number and math.isfinite(most), 1 if a.sign == b.sign == 1 else None
     if a.is_exact and b.is_exact and _is_held(unit, most):
-        return NumberError(size, 0, most, 0.0, unit, is_number=is_number)
+        return NumberError(size, 0, most, 0.0, unit, is_number=is_number, sign=sign)
     underflow = 1.01 * (a.underflow + b.underflow) + 3 * _LEAST_NORMAL
-    return NumberError(size, max(a.roundings, b.roundings) + 1, most, underflow, unit, is_number=is_number)
+    roundings = max(a.roundings, b.roundings) + 1
+    return NumberError(size, roundings, most, underflow, unit, is_number=is_number, sign=sign)
+
+
+def _difference(bounds: list[NumberError]) -> NumberError:
+    return replace(_sum(bounds), sign=None)
 
 
 def _product(bounds: list[NumberError]) -> NumberError:
@@ -425,14 +452,15 @@ def _product(bounds: list[NumberError]) -> NumberError:
     size, most = a.size * b.size, a.most * b.most if b.most else 0.0
     unit = None if a.unit is None or b.unit is None else _unit_of((a.unit * b.unit,))
     is_number = a.is_number and b.is_number and math.isfinite(most)
+    sign = None if a.sign is None or b.sign is None else int(a.sign == b.sign == 1)
     if a.is_exact and b.is_exact and _is_held(unit, most):
-        return NumberError(size, 0, most, 0.0, unit, is_number=is_number)
+        return NumberError(size, 0, most, 0.0, unit, is_number=is_number, sign=sign)
     if math.isinf(b.most):
         return NumberError(size, _MAX_ROUNDINGS + 1)
     flushed = _LEAST_NORMAL * (1 + b.most + (0.0 if b.is_constant else a.most))
     grown = b.most * a.underflow + (a.most * b.underflow if b.underflow else 0.0) + a.underflow * b.underflow
     roundings = a.roundings + b.roundings + (not b.is_power)
-    return NumberError(size, roundings, most, 1.03 * grown + flushed, unit, is_number=is_number)
+    return NumberError(size, roundings, most, 1.03 * grown + flushed, unit, is_number=is_number, sign=sign)
 
 
 def _choice(bounds: list[NumberError]) -> NumberError:
@@ -445,16 +473,26 @@ def _choice(bounds: list[NumberError]) -> NumberError:
     return NumberError(size, roundings, a.most + b.most, underflow, _common(a, b), is_number=is_number)
 
 
-def _same(bounds: list[NumberError]) -> NumberError:
-    return replace(bounds[0], is_constant=False)
+def _negative(bounds: list[NumberError]) -> NumberError:
+    return replace(bounds[0], is_constant=False, sign=None if bounds[0].sign is None else 0)
+
+
+def _absolute(bounds: list[NumberError]) -> NumberError:
+    return replace(bounds[0], is_constant=False, sign=None if bounds[0].sign is None else 1)
+
+
+def _root(bound: NumberError, size: LoopTerm) -> NumberError:
+    """Return the bound of the root of a number without terms below 0; `size` is the root itself."""
+    underflow = 1.01 * math.sqrt(bound.underflow + _LEAST_NORMAL) + _LEAST_ROOT
+    return NumberError(size, bound.roundings + _ROUNDINGS_OF_ROOT, 2 * math.sqrt(bound.most), underflow, sign=1)
 
 
 _RULES: dict[str, _Rule] = {
     "add": _sum,
-    "subtract": _sum,
+    "subtract": _difference,
     "multiply": _product,
-    "negative": _same,
-    "absolute": _same,
+    "negative": _negative,
+    "absolute": _absolute,
     **dict.fromkeys(("maximum", "minimum", "at_least", "where"), _choice),
 }
 """The bounds of results, by those of operands."""
