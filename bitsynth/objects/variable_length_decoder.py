@@ -316,10 +316,9 @@ class VariableLengthDecoder(InstructionDecoder):
         to = operands[0]
         for form in forms:
             given = operands[1:]
-            # An operand that the result replaces is written once.
-            for k, operand in enumerate(form.operands):
-                if operand.name in form.tied:
-                    given.insert(k, to)
+            # An operand that the result replaces is written once; of several that it may replace it is the first.
+            if tied := [k for k, operand in enumerate(form.operands) if operand.name in form.tied]:
+                given.insert(tied[0], to)
             order = self._table.order.get(name, list(range(len(given))))
             if self._fits(form, to, given, imm, order, spread=spread):
                 break

@@ -17,7 +17,7 @@ import pytest
 from bitsynth.cli import main
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
-from bitsynth.isa.domains.terms import TermDomain
+from bitsynth.isa.domains.terms import TermDomain, TermPayload
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
@@ -131,6 +131,38 @@ def test_terms_of_what_compilers_exchange_are_equal():
     assert d.xor(x, x, 16) == 0
     assert d.sext(d.trunc(x, 16, 8), 8, 16) is not x
     assert d.sub(x, y, 16) is not d.sub(y, x, 16)
+
+
+def test_gates_are_equal_if_and_only_if_they_are_one_function():
+    d, rng = TermDomain(), random.Random(3)
+    unknowns = [d.atom(name, 8) for name in "abc"]
+    tables = [sum((row >> k & 1) << row for row in range(8)) for k in range(3)]
+    gates = {d.and_: lambda x, y: x & y, d.or_: lambda x, y: x | y, d.xor: lambda x, y: x ^ y}
+    terms: list[TermPayload] = [*unknowns, 0xFF]
+    functions = [*tables, 0xFF]
+    for _ in range(2000):
+        gate, left, right = rng.choice([*gates]), rng.randrange(len(terms)), rng.randrange(len(terms))
+        terms.append(gate(terms[left], terms[right], 8))
+        functions.append(gates[gate](functions[left], functions[right]))
+    by_function = dict(zip(functions, terms, strict=True))
+    assert len(by_function) > 200
+    assert all(by_function[f] is x or by_function[f] == x for f, x in zip(functions, terms, strict=True))
+    assert len({*by_function.values()}) == len(by_function)
+
+
+def test_multiples_are_equal_however_they_are_added():
+    d = TermDomain()
+    wide, low, data = d.atom("wide", 64), d.atom("low", 8), [d.atom(("byte", k), 8) for k in range(4)]
+    for x in (d.trunc(wide, 64, 32), d.join(data, 8), d.zext(low, 8, 32), d.atom("x", 32)):
+        five = d.mul(5, x, 32)
+        assert d.add(x, d.shl(x, 2, 32), 32) is five
+        assert d.sub(d.shl(d.add(x, d.shl(x, 1, 32), 32), 1, 32), x, 32) is five
+        assert d.sub(five, d.shl(x, 2, 32), 32) is x
+    nibble = d.zext(d.trunc(low, 8, 4), 4, 32)
+    assert d.shl(nibble, 2, 32) is not d.shl(d.zext(low, 8, 32), 2, 32)
+    assert d.add(nibble, d.shl(nibble, 2, 32), 32) is not d.mul(5, d.zext(low, 8, 32), 32)
+    assert d.shl(d.trunc(wide, 64, 32), 4, 32) is d.shl(d.cut(wide, 64, 0, 32), 4, 32)
+    assert d.shl(d.cut(wide, 64, 0, 32), 4, 32) is not d.shl(d.cut(wide, 64, 1, 33), 4, 32)
 
 
 def test_moves_are_no_operations():
@@ -717,6 +749,21 @@ def test_vzeroupper_leaves_the_upper_registers(tmp_path):
     for register, kept in ((0, 16), (15, 16), (16, 64), (31, 64)):
         memory = run_code(tmp_path, code.format(register), data=data)
         assert [memory.written[OUT + k] for k in range(64)] == [7] * kept + [0] * (64 - kept)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "byte"),
+    [
+        ("vpternlogq $0x1e, %zmm2, %zmm1, %zmm0", 7 ^ (65 | 12)),
+        ("vpermt2q %zmm2, %zmm1, %zmm0", 7),
+        ("vpermi2q %zmm2, %zmm1, %zmm0", 65),
+    ],
+)
+def test_of_several_operands_that_a_result_may_replace_the_machine_has_the_first(instruction, byte, tmp_path):
+    loads = "\n".join(f"vmovdqu64 64 * {k} + q(%rip), %zmm{k}" for k in range(3))
+    data = ".section .rodata\n.align 64\nq: .fill 64, 1, 7\n.fill 64, 1, 65\n.fill 64, 1, 12"
+    memory = run_code(tmp_path, f"{loads}\n{instruction}\nvmovdqu64 %zmm0, (%rdi)", data=data)
+    assert [memory.written[OUT + k] for k in range(64)] == [byte] * 64
 
 
 def test_stack_that_a_signal_overwrites_has_no_value(tmp_path):

@@ -5,7 +5,8 @@ the normal form, which are what compilers use when they replace one instruction 
 
     bits that are only moved   lshr(x, 4) of 8 bits is a concatenation: bits 4..7 of x, then 4 zeros
     sums modulo 2**w           x + x and shl(x, 1) are the same; a + b and b + a are the same
-    gates                      act bit by bit, a constant mask selects; a & b and b & a are the same
+    gates                      act bit by bit, a constant mask selects; a function of bits is a sum modulo 2 of products
+                               of bits, which is one for each function: a | b and a ^ b ^ (a & b) are the same
 
 Every other operation is a term of its own, equal to itself on equal operands. Unlike the linear domain nothing is
 refused and no range is needed: terms say that two programs compute the same, not what they compute.
@@ -13,6 +14,7 @@ refused and no range is needed: terms say that two programs compute the same, no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
 
@@ -36,6 +38,15 @@ class BitTerm:
 TermPayload = int | BitTerm
 Piece = tuple[TermPayload, int, int]
 """Bits `first` to `first + bits - 1` of a term; of an int `first` is 0."""
+_BitProducts = frozenset[frozenset[BitTerm]]
+"""A sum modulo 2 of products of bits; the product of none is 1."""
+_MAX_PRODUCTS = 64
+"""The most products of a sum; a gate that would have more is a term of its own."""
+
+
+def _products(x: BitTerm) -> _BitProducts:
+    """Return the sum of products that a term is; one that is no gate is the product of itself."""
+    return frozenset(map(frozenset, x.args)) if x.op == "gates" else frozenset([frozenset([x])])  # type: ignore[arg-type]
 
 
 class TermDomain:
@@ -147,7 +158,7 @@ class TermDomain:
         reduced: dict[BitTerm, int] = {}
         for key, coef in coefs.items():
             n = (coef & -coef).bit_length() - 1
-            small = self.zext(self.cut(key, w, 0, w - n), w - n, w) if coef and n else key
+            small = self._factor(key, w, n) if coef and n else key
             if isinstance(small, int):
                 const += small * coef
             elif coef:
@@ -160,6 +171,18 @@ class TermDomain:
         if len(terms) == 1 and not const and coef & (coef - 1) == 0:
             return self.shl(key, coef.bit_length() - 1, w)
         return self.term("sum", w, const, *((key, coef) for _, key, coef in terms))
+
+    def _factor(self, x: BitTerm, w: int, n: int) -> TermPayload:
+        """Return what has the same product with 2**n as a term, modulo 2**w, and is one for all such terms.
+
+        The highest n bits do not count: they are the next bits of the term that lies below them, or 0.
+        """
+        pieces = self._cut_pieces(x, w, 0, w - n)
+        y, start, bits = pieces[-1]
+        if isinstance(y, BitTerm):
+            more = min(n, y.width - start - bits)
+            pieces[-1], n = (y, start, bits + more), n - more
+        return self._whole([*pieces, (0, 0, n)] if n else pieces)
 
     def _addends(self, x: TermPayload, w: int) -> list[tuple[TermPayload, int]]:
         """Return a payload as a sum of payloads times numbers; zeros below a payload are a factor of 2**n."""
@@ -187,7 +210,7 @@ class TermDomain:
     def _commuting(self, op: str, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
         return self.term(op, w, *sorted((a, b), key=lambda x: -1 if isinstance(x, int) else x.serial))
 
-    # Gates: byte by byte, and bit by bit where one side is constant.
+    # Gates: byte by byte, and bit by bit where one side is constant. `gates` are sums of products of bits.
 
     def and_(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
         return self._gate("and", a, b, w, lambda x, m, bits: x if m else 0)
@@ -196,10 +219,37 @@ class TermDomain:
         return self._gate("or", a, b, w, lambda x, m, bits: (1 << bits) - 1 if m else x)
 
     def xor(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
-        return self._gate("xor", a, b, w, lambda x, m, bits: self.term("not", bits, x) if m else x)
+        return self._gate("xor", a, b, w, lambda x, m, bits: self._inverted(x, bits) if m else x)
 
     def not_(self, a: TermPayload, w: int) -> TermPayload:
         return self.xor(a, (1 << w) - 1, w)
+
+    def _inverted(self, x: TermPayload, bits: int) -> TermPayload:
+        """Return each bit of a payload inverted."""
+        return x ^ (1 << bits) - 1 if isinstance(x, int) else self._of_products(_products(x) ^ {frozenset()}, bits)
+
+    def _gate_of_terms(self, op: str, x: BitTerm, y: BitTerm, bits: int) -> TermPayload:
+        """Return a gate of two terms as a sum of products."""
+        left, right = _products(x), _products(y)
+        out = left ^ right if op != "and" else frozenset[frozenset[BitTerm]]()
+        if op != "xor":
+            if len(left) * len(right) > _MAX_PRODUCTS:
+                return self._commuting(op, x, y, bits)
+            for one in left:
+                out ^= frozenset(k for k, n in Counter(one | other for other in right).items() if n % 2)
+        return self._of_products(out, bits) if len(out) <= _MAX_PRODUCTS else self._commuting(op, x, y, bits)
+
+    def _of_products(self, products: _BitProducts, bits: int) -> TermPayload:
+        """Return the payload that is a sum of products."""
+        if len(products) < 2:
+            (product,) = products or (None,)
+            if not product:
+                return 0 if product is None else (1 << bits) - 1
+            if len(product) == 1:
+                return next(iter(product))
+        ordered = sorted(tuple(sorted(x.serial for x in product)) for product in products)
+        by_serial = {x.serial: x for product in products for x in product}
+        return self.term("gates", bits, *(tuple(by_serial[k] for k in serials) for serials in ordered))
 
     def _gate(
         self, op: str, a: TermPayload, b: TermPayload, w: int, masked: Callable[[TermPayload, int, int], TermPayload]
@@ -218,7 +268,7 @@ class TermDomain:
             elif x is y:
                 part = 0 if op == "xor" else x
             else:
-                part = self._commuting(op, x, y, bits)
+                part = self._gate_of_terms(op, x, y, bits)
             out += self._pieces(part, bits)
         return self._whole(out)
 
