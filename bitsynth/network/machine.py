@@ -105,7 +105,8 @@ class NetworkMachine:
             raise SpecError(f"the network takes more memory than {self.program.isa} can have")
         first, last = steps or (0, len(self.program.steps))
         arena = self.scratch.room(self.arena_bytes)
-        return f"{self.name}_call", block, arena, self.arena_bytes, pool, first, last, times
+        numbers = np.array([self.arena_bytes, first, last, times], np.uint64)
+        return f"{self.name}_call", block, arena, pool, numbers
 
     def _check(self, status: int) -> None:
         if status == STATUSES["CODES"]:
