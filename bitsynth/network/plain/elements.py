@@ -87,8 +87,8 @@ def _write(body: NodeBody, nodes: tuple[Node, ...], start: _Start) -> None:
 def _write_guarded(body: NodeBody, nodes: tuple[Node, ...], start: _Start, may_flag: bool) -> None:
     """Write the nodes in float64, with a flag for elements that are not decided or without it.
 
-    Undecidable, and nothing written, if an operation has no bound or pairs cost no more. Tables are left to pairs if
-    an element may be undecided, as its place could be outside.
+    Undecidable, and nothing written, if an operation has no bound. Tables are left to pairs if an element may be
+    undecided, as its place could be outside.
     """
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     ops = [n.op for n in nodes]
@@ -103,8 +103,6 @@ def _write_guarded(body: NodeBody, nodes: tuple[Node, ...], start: _Start, may_f
     if not may_flag:
         body.close(writer)
         return
-    if not writer.decides_rounded:
-        raise Undecidable("no number is rounded")
     body.do(f"uint64_t {FLAG} = 0;")
     body.close(writer, until=f"{FLAG} >> 63")
     body.do(f"if (!({FLAG} >> 63))\nreturn BS_OK;")

@@ -127,8 +127,7 @@ class NumberError:
 
     Args:
         size: The sum of the absolute values of the terms, a number of the loop or a constant.
-        roundings: The most roundings that a term has gone through. If there are none, the C is that of the loop over
-            pairs, which have no rests then.
+        roundings: The most roundings that a term has gone through.
         most: The greatest size; infinite if it is not known.
         underflow: E, the error of results that are too small for float64's relative error.
         unit: A fraction of which it is a multiple wherever the flag is not set; None if none is known.
@@ -180,8 +179,6 @@ class GuardedWriter(Writer):
         self._bounds: dict[str, NumberError] = {}
         self._rounded: dict[str, LoopTerm] = {}
         """The float64 that an integer was, by the integer's code: loops that convert both ways are not vectorized."""
-        self.decides_rounded = False
-        """Whether the flag decides a number that has roundings, for which the loop over pairs would compute rests."""
 
     def operate(self, name: str, *inputs: Any) -> LoopTerm:
         """Write an operation; sums with 0 and products with 1 are left out, quotients are products."""
@@ -374,7 +371,6 @@ class GuardedWriter(Writer):
         scale = (bound.roundings + 1) * _UNIT * _SAFETY_FACTOR
         error = self._sizes.held(bound.size * scale + _SUBNORMAL_ERROR)
         self._flag(distance, error.code, most.hex())
-        self.decides_rounded = True
 
     def _flag(self, distance: str, error: str, most: str) -> None:
         if not self.may_flag:
