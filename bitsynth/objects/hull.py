@@ -24,11 +24,14 @@ _EXACT = 1 << 62
 class AffineHull:
     """A point and directions over named numbers, in reduced echelon form.
 
-    The first number, in `order`, of each direction is free: the others are sums of the free ones.
+    One number of each direction is free: the others are sums of the free ones. It is the first by `rank`; of those of
+    one rank it is that which changes least, so that others are whole multiples of it.
+
+        rank 0: step;  rank 1: pointer and count    With pointer + 8 count = w + 32 step it is count that is free.
     """
 
-    def __init__(self, names: Sequence[Hashable], order: Callable[[Hashable], tuple[object, ...]]) -> None:
-        self.names, self._order = list(names), order
+    def __init__(self, names: Sequence[Hashable], rank: Callable[[Hashable], int]) -> None:
+        self.names, self._rank = list(names), rank
         self.point: DirectionVector | None = None
         self.directions: dict[Hashable, DirectionVector] = {}
 
@@ -66,7 +69,7 @@ class AffineHull:
                 _subtract(rest, direction, times)
         if not rest:
             return False
-        first = min(rest, key=self._order)
+        first = min(rest, key=lambda name: (self._rank(name), abs(rest[name])))
         unit = {key: _whole(Fraction(x) / rest[first]) for key, x in rest.items()}
         for direction in self.directions.values():
             if times := direction.get(first, 0):

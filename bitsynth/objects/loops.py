@@ -306,10 +306,9 @@ class LoopRule:
 
     def _new_head(self, new: _Arrival) -> LoopHead:
         names = list(new.numbers)
-        order = {name: k for k, name in enumerate(names)}
-        head = LoopHead(
-            AffineHull(names, lambda name: (order[name],)), dict(new.data), dict(new.accs), set(), new.stack
-        )
+        rank: dict[Hashable, int] = {x: k for k, x in enumerate(names) if isinstance(x, str) or _is_address(x)}
+        hull = AffineHull(names, lambda name: rank.get(name, len(names)))
+        head = LoopHead(hull, dict(new.data), dict(new.accs), set(), new.stack)
         head.numbers.join(new.numbers)
         levels = [name for name in names if isinstance(name, str) and name.startswith("end ")]
         bounds: list[OrderBound] = [(("step",), end, 1) for end in levels]

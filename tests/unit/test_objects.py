@@ -421,7 +421,7 @@ def test_equalities_are_the_smallest_that_hold():
     from bitsynth.objects.affine import AffineNumber, number
     from bitsynth.objects.hull import AffineHull
 
-    hull = AffineHull(["steps", "half", "pointer"], lambda name: ("steps half pointer".index(str(name)),))
+    hull = AffineHull(["steps", "half", "pointer"], lambda name: "steps half pointer".index(str(name)))
     w, n = AffineNumber.unknown("w"), AffineNumber.unknown("n")
     assert hull.join({"steps": number(0), "half": number(0), "pointer": number(5)})
     assert hull.join({"steps": number(2), "half": number(1), "pointer": number(133)})
@@ -432,6 +432,19 @@ def test_equalities_are_the_smallest_that_hold():
     assert hull.join({"steps": number(2), "half": number(1), "pointer": w})
     hull.forget("pointer")
     assert set(hull.sums()[0]) == {"steps", "half"}
+
+
+def test_of_numbers_that_change_together_the_one_that_changes_least_is_free():
+    """Then no other is a fraction of it."""
+    from bitsynth.objects.affine import AffineNumber
+    from bitsynth.objects.hull import AffineHull
+
+    n, k, step, count = map(AffineNumber.unknown, ("n", "k", "step", "count"))
+    hull = AffineHull(["step", "pointer", "count"], lambda name: int(name != "step"))
+    assert hull.join({"step": n, "pointer": 32 * n - 8 * k, "count": k})
+    sums, zeros = hull.sums()
+    assert not zeros
+    assert sums == {"step": step, "pointer": 32 * step - 8 * count, "count": count}
 
 
 def test_numbers_of_registers_are_compared_within_64_bits():
