@@ -8,8 +8,9 @@ flush periods and the way from tile to tile. A process calls the changed functio
 kernel's periods and on bytes that are random, all 0, all ones, and the least and the greatest, and compares what it
 stores with the unchanged function's. Code of another architecture runs under unicorn. It prints how many of each kind
 compute something else, how many of these are refused, how many are proved, and of those how many for all sizes. With
-`--rule` the loop rule judges alone, without the sizes that are run. Exit code 1 if one that computes something else is
-proved, or an unchanged object is refused.
+`--rule` the loop rule judges alone, without the sizes that are run; kernels that it does not apply to are left out, as
+it would refuse every change of them. Exit code 1 if one that computes something else is proved, or an unchanged object
+is refused.
 """
 
 from __future__ import annotations
@@ -145,15 +146,18 @@ def wrong_objects(path: Path, name: str, isa: str, count: int, rng: random.Rando
             yield Wrong(kind, f"{ins.address:#x}: {ins.mnemonic} {ins.op_str}", bytes(changed))
 
 
-def proved(path: Path, kernel: MatmulKernel, *, rule: bool) -> str:
-    """Return for which sizes the object is proved, in words; nothing if it is refused. With `rule` by the loop rule."""
+def proved(path: Path, kernel: MatmulKernel, *, rule: bool) -> tuple[str, str]:
+    """Return for which sizes the object is proved, in words, and why it is refused; one is empty.
+
+    With `rule` the loop rule judges.
+    """
     try:
         if rule:
             prove_all_sizes(path, kernel)
-            return "proved for all sizes"
-        return "proved for all sizes" if prove_object(path, kernel).loops else "proved for the listed sizes"
-    except (BitsynthError, Inexact):
-        return ""
+            return "proved for all sizes", ""
+        return "proved for all sizes" if prove_object(path, kernel).loops else "proved for the listed sizes", ""
+    except (BitsynthError, Inexact) as why:
+        return "", str(why)
 
 
 def buffers(rng: np.random.Generator, fill: str, size: int) -> np.ndarray:
@@ -263,14 +267,18 @@ def judged(
     kernel = kernel_named(name)
     unchanged = kernel.library(family)
     out: Counter[tuple[str, str]] = Counter()
-    if not proved(unchanged, kernel, rule=rule):
+    _, why = proved(unchanged, kernel, rule=rule)
+    if why:
+        print(f"{name} by {family}, unchanged: {why}", flush=True)
+        if rule:
+            return out
         out["none", "WRONG: refused, and right"] += 1
     rng = random.Random(f"{seed} {name} {family}")
     right = list(results(unchanged, name, kernel.entry.kernel))
     for k, wrong in enumerate(wrong_objects(unchanged, name, kernel.spec.isa, count, rng)):
         path = folder / f"{name}_{family}_{k}.so"
         path.write_bytes(wrong.data)
-        same, sizes = computes_the_same(path, right, name, kernel.entry.kernel), proved(path, kernel, rule=rule)
+        same, (sizes, _) = computes_the_same(path, right, name, kernel.entry.kernel), proved(path, kernel, rule=rule)
         verdict = "computes the same, " if same else "computes something else, "
         out[wrong.kind, verdict + (sizes or "refused")] += 1
         if sizes and not same:

@@ -588,10 +588,13 @@ class _Path:
         if accs is None:
             return None
         numbers, data = self._found()
-        if self._program.ends_segment(state, self._facts) and state.case == "steps":
+        mode = state.mode
+        if state.case == "steps" and self._program.ends_segment(state, self._facts):
             following = self._program.next_segment(state)
             first = ("row", 0, following.position["segment"])
-            if any(first in dict(x.terms) for x in numbers.values()):
+            if self._program.begins_again(state):
+                mode = mode._replace(at_segment_end=True)
+            elif any(first in dict(x.terms) for x in numbers.values()):
                 state = following
         rows = range(self._program.kernel.rows) if "segment" in state.position else ()
         pointers: dict[Hashable, AffineNumber] = {
@@ -609,7 +612,7 @@ class _Path:
         kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
         general = self._processor.registers
         stack = general.number(general.general[general.table.stack])
-        return _Arrival((address, state.mode), kept, data, accs, stack, self._facts)
+        return _Arrival((address, mode), kept, data, accs, stack, self._facts)
 
     def _words(self, content: Content) -> list[AffineNumber]:
         """Return the words of a vector register that holds numbers of general registers; none if it does not."""

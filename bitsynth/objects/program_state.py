@@ -41,12 +41,15 @@ class ProgramMode(NamedTuple):
         pass_number: The pass.
         flushed: Whether a flush has written the tile.
         began: For each loop whether its run begins, so that it has no accumulators yet.
+        at_segment_end: Whether the pass begins a block of steps again, of which the first is that of a new segment.
+            Then registers may hold addresses of any segment's rows; elsewhere those of the step's segment.
     """
 
     case: str
     pass_number: int
     flushed: bool
     began: tuple[bool, ...]
+    at_segment_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -312,6 +315,12 @@ class ProgramMachine:
         position["before_segment"] += AffineNumber.unknown("steps")
         position["here"] = number(0)
         return replace(state, position=position)
+
+    def begins_again(self, state: ProgramState) -> bool:
+        """Return whether a pass is at the first step of a block over which another one of its chain ran before."""
+        if state.case != "steps" or state.pass_number == self.chains[state.pass_number][0]:
+            return False
+        return state.position["step"] == state.position[f"start {len(state.accs[0]) - 1}"]
 
     def ends_segment(self, state: ProgramState, facts: LinearFacts) -> bool:
         """Return whether a state is known to be the end of a segment that another one follows."""

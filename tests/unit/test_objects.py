@@ -33,8 +33,8 @@ pytestmark = pytest.mark.toolchains
 BYTES, LOOKUP = "bs_mm_a8u_w8s_s32_avx2_6x16x2", "bs_mm_a2u_w1b_s32_avx2_3x64x4"
 WIDE = ["bs_mm_a8u_w8s_s32_avx512_6x64x4", "bs_mm_a8u_w1b_s32_avx512_16x16x32", "bs_mm_a1u_w4b_s32_avx512_3x192x6"]
 """Dot products, operands in memory that are read into every lane, and permutations of bytes."""
-SHARED = "bs_mm_a2u_w2b_s32_avx2_3x64x4"
-"""Two passes share accumulators."""
+SHARED, SHARED_WIDE = "bs_mm_a2u_w2b_s32_avx2_3x64x4", "bs_mm_a2u_w4b_s32_avx512_3x192x6"
+"""Two passes share accumulators. In the wide one the second may begin with addresses of other rows in registers."""
 ROOT = Path(__file__).parents[2]
 OUT = 1 << 36
 """The address of what a function of a test writes."""
@@ -262,6 +262,28 @@ def test_a_later_block_that_is_wrong_is_not_proved_for_all_sizes(change, tmp_pat
         prove_rule(compiled(tmp_path, SHARED, *LATE_PASSES[change]), SHARED)
 
 
+AGAIN = (
+    "/* Pass 1. */\n            {\n                segment = block_segment;\n                steps_here = block_here;"
+)
+AT_SEGMENT_END = {
+    "as it is": "",
+    "the rows of the old segment": "if (steps_left == 72240 && steps_here == 0) steps_here = 1;",
+}
+"""Changes of a pass that begins a later block again, where that begins with a segment."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", AT_SEGMENT_END)
+def test_a_pass_begins_a_block_again_at_the_end_of_a_segment(change, tmp_path):
+    pytest.importorskip("capstone")
+    path = compiled(tmp_path, SHARED_WIDE, AGAIN, AGAIN + AT_SEGMENT_END[change])
+    if not AT_SEGMENT_END[change]:
+        assert prove_rule(path, SHARED_WIDE).paths > 100
+        return
+    with pytest.raises(NotShown, match=rf"{SHARED_WIDE} at 0x\w+: "):
+        prove_rule(path, SHARED_WIDE)
+
+
 LATE = {
     "a counter of 16 bits": ("steps_left > 0;)", "(uint16_t)steps_left > 0;)"),
     "an advance that changes": (
@@ -294,7 +316,8 @@ def compiled(folder, name, old, new):
     for file, text in kernel_of(name).files.items():
         assert file != f"{name}.c" or old in text
         (folder / file).write_text(text.replace(old, new) if file == f"{name}.c" else text)
-    flags = ["-std=c11", "-O2", "-mavx2", "-fPIC", "-w", "-c"]
+    program = kernel_of(name).entry.kernel
+    flags = ["-std=c11", "-O2", *load(program.isa).requirements(program.forms).cc_flags, "-fPIC", "-w", "-c"]
     subprocess.run(["gcc", *flags, f"{name}.c", "-o", "kernel.o"], cwd=folder, check=True)
     return folder / "kernel.o"
 
