@@ -67,11 +67,10 @@ class CompiledLibrary:
             return having[0]
         if having:
             raise SpecError(f"{self.path}: {len(having)} of its objects have a function {function}")
-        some = sorted(name for each in self.objects for name in each.defined)
-        what = f"it has {', '.join(some[:2])}" if some else "it has no symbols"
+        some = ", ".join(sorted(name for each in self.objects for name in each.defined)[:2]) or "none"
         raise SpecError(
-            f"{self.path} has no function {function}; {what}: it is the library of another network, was stripped, "
-            "or its compiler put the function into others"
+            f"{self.path} has no function {function}; it has {some}: it is the library of another network, or its "
+            "compiler put the function into others"
         )
 
     @property
@@ -141,6 +140,8 @@ def _read_object(name: str, path: Path, table: MachineTable) -> LibraryObject:
         sections = list(file.iter_sections())
         code = {k for k, x in enumerate(sections) if x["sh_flags"] & _EXECUTABLE and x["sh_type"] == "SHT_PROGBITS"}
         tables = [x for x in sections if x["sh_type"] in {"SHT_SYMTAB", "SHT_DYNSYM"}]
+        if code and not any(x["sh_type"] == "SHT_SYMTAB" for x in tables):
+            raise SpecError(f"{path} was stripped of the names of its functions; want it as it was compiled")
         functions = {x["sh_type"]: list(_functions(x, code)) for x in tables}
         every = {(x["st_shndx"], x["st_value"]) for some in functions.values() for x in some}
         visible = functions.get("SHT_DYNSYM" if kind == "ET_DYN" else "SHT_SYMTAB", [])
