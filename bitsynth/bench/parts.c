@@ -85,7 +85,7 @@ const uint8_t *__wrap_bs_line_at(const struct depthwise *d, const struct slot *s
     return line;
 }
 
-void __wrap_bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
+void __wrap_bs_finish(const struct call *c, const struct strip *strip, const struct scratch *s)
 {
     const uint64_t start = now();
     __real_bs_finish(c, strip, s);

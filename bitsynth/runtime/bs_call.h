@@ -303,7 +303,7 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column);
  * each row, or is NULL. */
 void bs_values(
     const struct call *c,
-    struct strip strip,
+    const struct strip *strip,
     const int32_t *row,
     const int32_t *sums,
     int32_t *to,
@@ -312,20 +312,25 @@ void bs_values(
 /* Adds the corrections of taps on padding to a strip's accumulators, `count` columns of pixels that
  * lie `apart` from each other. */
 void bs_pad_sums(
-    const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart);
+    const struct call *c, const struct strip *strip, size_t count, int32_t *sums, size_t apart);
 
 /* Returns the strip's columns, rounded up to whole units. */
-static inline size_t bs_whole_columns(const struct call *c, struct strip strip)
+static inline size_t bs_whole_columns(const struct call *c, const struct strip *strip)
 {
-    return ceiling(strip.columns, bs_unit(c->layer)) * bs_unit(c->layer);
+    return ceiling(strip->columns, bs_unit(c->layer)) * bs_unit(c->layer);
 }
 
 /* Converts a strip's accumulators to values, adds the residual in place, and stores the sums. */
-void bs_add_residual(const struct call *c, struct strip strip, const int32_t *row, int32_t *sums);
+void bs_add_residual(
+    const struct call *c, const struct strip *strip, const int32_t *row, int32_t *sums);
 
 /* Copies a strip's values to the output. */
 void bs_copy_values(
-    const struct call *c, struct strip strip, const int32_t *values, uint8_t *to, size_t to_apart);
+    const struct call *c,
+    const struct strip *strip,
+    const int32_t *values,
+    uint8_t *to,
+    size_t to_apart);
 
 /* Stores the tensors and the arena in the call: BS_OK, BS_NULL, or BS_RESIDUAL if a tensor is
  * missing or not wanted. */
@@ -333,10 +338,10 @@ int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena
 
 /* Computes the results of a strip of joined pixels; `row` has a number to add for each row. */
 void bs_finish_joined(
-    const struct call *c, struct strip strip, const int32_t *row, const struct scratch *s);
+    const struct call *c, const struct strip *strip, const int32_t *row, const struct scratch *s);
 
 /* Computes the results of a strip's accumulators and stores them. */
-void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
+void bs_finish(const struct call *c, const struct strip *strip, const struct scratch *s);
 
 /* A layer whose input is the one row that it computes, on one thread. */
 int bs_is_row(const struct bs_layer *layer, struct bs_shape in, size_t threads);

@@ -178,7 +178,7 @@ static void compute_row(
         sums,
         stored ? d->channels : one->strip_columns);
     if (!stored)
-        bs_finish(one, strip, &s->results);
+        bs_finish(one, &strip, &s->results);
 }
 
 static void compute_band(const struct depthwise *d, size_t from, size_t to, const struct slot *s)

@@ -7,11 +7,11 @@
 
 /* Removes columns that are no channels from a strip's accumulators, and fills a period with zeros.
  */
-static void join_sums(const struct call *c, struct strip strip, size_t end, int32_t *sums)
+static void join_sums(const struct call *c, const struct strip *strip, size_t end, int32_t *sums)
 {
-    const size_t columns = strip.columns, count = strip.rows * columns;
+    const size_t columns = strip->columns, count = strip->rows * columns;
     if (c->strip_columns != columns)
-        for (size_t row = 1; row < strip.rows; ++row)
+        for (size_t row = 1; row < strip->rows; ++row)
             memmove(sums + row * columns, sums + row * c->strip_columns, columns * sizeof *sums);
     memset(sums + count, 0, (end - count) * sizeof *sums);
 }
@@ -42,13 +42,13 @@ static void run_periods(
 }
 
 /* After the last whole period the residual has elements of other pixels, or ends. */
-static void add_joined(const struct call *c, struct strip strip, int32_t *sums)
+static void add_joined(const struct call *c, const struct strip *strip, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
     const struct bs_epilogue *add = l->residual;
-    const size_t pixels = l->joined_pixels, period = pixels * strip.columns;
-    const size_t whole = strip.rows / pixels, rest = strip.rows % pixels * strip.columns;
-    const size_t first = (c->image * c->out.height * c->out.width + strip.p) * strip.columns;
+    const size_t pixels = l->joined_pixels, period = pixels * strip->columns;
+    const size_t whole = strip->rows / pixels, rest = strip->rows % pixels * strip->columns;
+    const size_t first = (c->image * c->out.height * c->out.width + strip->p) * strip->columns;
     const uint8_t *elements = c->residual + first * add->other_bytes;
     const void *constants = l->residual_constants, *shared = l->residual_shared;
     run_periods(add, constants, shared, whole, period, sums, elements, sums);
@@ -58,7 +58,7 @@ static void add_joined(const struct call *c, struct strip strip, int32_t *sums)
         run_periods(add, constants, shared, 1, period, from, last, from);
     }
     if (c->sum)
-        memcpy(c->sum + first * sizeof *sums, sums, strip.rows * strip.columns * sizeof *sums);
+        memcpy(c->sum + first * sizeof *sums, sums, strip->rows * strip->columns * sizeof *sums);
 }
 
 /* Computes the results of `periods`. */
@@ -70,12 +70,13 @@ static void run_program(
 }
 
 void bs_finish_joined(
-    const struct call *c, struct strip strip, const int32_t *row, const struct scratch *s)
+    const struct call *c, const struct strip *strip, const int32_t *row, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const size_t whole = strip.rows / l->joined_pixels, rest = strip.rows % l->joined_pixels,
-                 period = l->joined_pixels * strip.columns, bytes = strip.columns * bs_out_bytes(l);
-    uint8_t *to = bs_pixel_output(c, strip.p, 0);
+    const size_t whole = strip->rows / l->joined_pixels, rest = strip->rows % l->joined_pixels,
+                 period = l->joined_pixels * strip->columns,
+                 bytes = strip->columns * bs_out_bytes(l);
+    uint8_t *to = bs_pixel_output(c, strip->p, 0);
     if (l->affine || l->residual)
         bs_values(c, strip, row, s->strip, s->strip, c->strip_columns);
     else if (l->padding)
@@ -84,7 +85,7 @@ void bs_finish_joined(
     if (l->residual)
         add_joined(c, strip, s->strip);
     if (!l->program) {
-        memcpy(to, s->strip, strip.rows * bytes);
+        memcpy(to, s->strip, strip->rows * bytes);
         return;
     }
     run_program(l, whole, period, s->strip, to);

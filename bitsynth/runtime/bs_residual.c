@@ -20,11 +20,11 @@ int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena
 }
 
 /* Returns the first element of a strip in a tensor of the output's shape, channels last. */
-static size_t element_of(const struct call *c, struct strip strip)
+static size_t element_of(const struct call *c, const struct strip *strip)
 {
     const struct bs_layer *l = c->layer;
-    const size_t pixel = c->image * c->out.height * c->out.width + strip.p;
-    return (pixel * l->groups + c->group) * l->out_channels + strip.column;
+    const size_t pixel = c->image * c->out.height * c->out.width + strip->p;
+    return (pixel * l->groups + c->group) * l->out_channels + strip->column;
 }
 
 static void add_columns(
@@ -56,33 +56,43 @@ static void add_columns(
 
 /* Adds the residual to columns of a partial unit, row by row: elements of other pixels follow. */
 static void add_tail(
-    const struct call *c, struct strip strip, int32_t *sums, const uint8_t *elements, size_t apart)
+    const struct call *c,
+    const struct strip *strip,
+    int32_t *sums,
+    const uint8_t *elements,
+    size_t apart)
 {
     const struct bs_epilogue *add = c->layer->residual;
-    const size_t count = strip.columns % add->unit, whole = strip.columns - count;
+    const size_t count = strip->columns % add->unit, whole = strip->columns - count;
     int32_t unit[BS_LARGEST_UNIT] = {0};
-    for (size_t row = 0; row < strip.rows; ++row, sums += c->strip_columns, elements += apart) {
+    for (size_t row = 0; row < strip->rows; ++row, sums += c->strip_columns, elements += apart) {
         memcpy(unit, elements + whole * add->other_bytes, count * add->other_bytes);
         add_columns(
-            c, strip.column + whole, 1, add->unit, sums + whole, (const uint8_t *)unit, apart);
+            c, strip->column + whole, 1, add->unit, sums + whole, (const uint8_t *)unit, apart);
     }
 }
 
 void bs_copy_values(
-    const struct call *c, struct strip strip, const int32_t *values, uint8_t *to, size_t to_apart)
+    const struct call *c,
+    const struct strip *strip,
+    const int32_t *values,
+    uint8_t *to,
+    size_t to_apart)
 {
-    for (size_t row = 0; row < strip.rows; ++row, values += c->strip_columns, to += to_apart)
-        memcpy(to, values, strip.columns * sizeof *values);
+    for (size_t row = 0; row < strip->rows; ++row, values += c->strip_columns, to += to_apart)
+        memcpy(to, values, strip->columns * sizeof *values);
 }
 
-void bs_add_residual(const struct call *c, struct strip strip, const int32_t *row, int32_t *sums)
+void bs_add_residual(
+    const struct call *c, const struct strip *strip, const int32_t *row, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
     const size_t bytes = l->residual->other_bytes, pixel = l->groups * l->out_channels,
-                 first = element_of(c, strip), tail = strip.columns % l->residual->unit;
+                 first = element_of(c, strip), tail = strip->columns % l->residual->unit;
     const uint8_t *elements = c->residual + first * bytes;
     bs_values(c, strip, row, sums, sums, c->strip_columns);
-    add_columns(c, strip.column, strip.rows, strip.columns - tail, sums, elements, pixel * bytes);
+    add_columns(
+        c, strip->column, strip->rows, strip->columns - tail, sums, elements, pixel * bytes);
     if (tail)
         add_tail(c, strip, sums, elements, pixel * bytes);
     if (c->sum)

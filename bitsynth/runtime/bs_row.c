@@ -86,6 +86,6 @@ int bs_row_run(
     s.results = c.arena + parts.pointers_bytes + parts.strip_bytes;
     run_tiles(layer, parts, &c, s.strip);
     const struct strip strip = {0, 1, 0, 0, layer->out_channels};
-    bs_finish(&c, strip, &s);
+    bs_finish(&c, &strip, &s);
     return BS_OK;
 }

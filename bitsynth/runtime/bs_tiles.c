@@ -217,7 +217,7 @@ static void store_tile(
         return;
     }
     run_tiles(c, number, number + 1, strip.place, s->strip, c->strip_columns, s);
-    bs_finish(c, strip, s);
+    bs_finish(c, &strip, s);
 }
 
 /* Computes the pixels of a strip, tiles first..end of the columns. */
@@ -243,7 +243,7 @@ static void run_strip(
                 store_tile(c, strip, tile, s);
     }
     if (!bs_stored_at_once(l))
-        bs_finish(c, strip, s);
+        bs_finish(c, &strip, s);
 }
 
 /* Adds the corrections of taps on padding to results of pixels from..to and those tiles. */
@@ -255,7 +255,7 @@ static void pad_results(
     const size_t columns = least(tile_to * l->kernel->columns, l->out_channels) - column;
     const struct strip all = {from, to - from, 0, column, columns};
     int32_t *sums = (int32_t *)(void *)bs_pixel_output(c, from, column);
-    bs_pad_sums(c, all, columns, sums, l->groups * l->out_channels);
+    bs_pad_sums(c, &all, columns, sums, l->groups * l->out_channels);
 }
 
 /* Computes pixels from..to and tiles tile_from..tile_to, strip by strip. */

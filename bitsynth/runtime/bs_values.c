@@ -120,7 +120,7 @@ static void scale_sums(
 /* Converts accumulators to values, without taps on padding if `shift` is not the layer's. */
 static void make_pixels(
     const struct call *c,
-    struct strip strip,
+    const struct strip *strip,
     const int32_t *row,
     size_t shift,
     const int32_t *sums,
@@ -128,12 +128,12 @@ static void make_pixels(
     size_t to_apart)
 {
     const struct bs_layer *l = c->layer;
-    const size_t place = c->group * l->out_places + strip.column, count = strip.columns;
+    const size_t place = c->group * l->out_places + strip->column, count = strip->columns;
     if (!l->affine && sums != to) {
-        shift_sums(strip.rows, count, row, shift, sums, c->strip_columns, to, to_apart);
+        shift_sums(strip->rows, count, row, shift, sums, c->strip_columns, to, to_apart);
         return;
     }
-    for (size_t i = 0; i < strip.rows; ++i, sums += c->strip_columns, to += to_apart) {
+    for (size_t i = 0; i < strip->rows; ++i, sums += c->strip_columns, to += to_apart) {
         const uint32_t addend = row ? (uint32_t)row[i] : 0;
         if (l->affine)
             scale_sums(count, sums, (uint32_t)l->factor, addend, l->affine + place, shift, to);
@@ -144,7 +144,7 @@ static void make_pixels(
 
 void bs_values(
     const struct call *c,
-    struct strip strip,
+    const struct strip *strip,
     const int32_t *row,
     const int32_t *sums,
     int32_t *to,
@@ -154,13 +154,13 @@ void bs_values(
     const int pads = l->padding && !c->pads_results;
     if (sums == to && !row && !l->affine && !l->shift) {
         if (pads)
-            bs_pad_sums(c, strip, strip.columns, to, to_apart);
+            bs_pad_sums(c, strip, strip->columns, to, to_apart);
         return;
     }
     const struct taps middle = pads ? inner(c) : (struct taps){0, 0};
-    struct strip some = strip;
-    for (size_t i = 0; i < strip.rows; i += some.rows) {
-        const size_t left = strip.rows - i, p = strip.p + i, width = c->out.width;
+    struct strip some = *strip;
+    for (size_t i = 0; i < strip->rows; i += some.rows) {
+        const size_t left = strip->rows - i, p = strip->p + i, width = c->out.width;
         struct run run = {left, {0, l->kernel_h}, {0, l->kernel_w}};
         if (pads)
             run = run_from(c, middle, p / width, p % width, left);
@@ -168,25 +168,25 @@ void bs_values(
         const int32_t *addends = row ? row + i : NULL, *from = sums + i * c->strip_columns;
         int32_t *there = to + i * to_apart;
         some.rows = run.pixels;
-        make_pixels(c, some, addends, whole ? l->shift : 0, from, there, to_apart);
+        make_pixels(c, &some, addends, whole ? l->shift : 0, from, there, to_apart);
         if (whole)
             continue;
-        pad_run(c, &run, strip.column, strip.columns, there, to_apart);
+        pad_run(c, &run, strip->column, strip->columns, there, to_apart);
         for (size_t n = 0; n < run.pixels; ++n)
-            shift_in_place(strip.columns, there + n * to_apart, 0, l->shift);
+            shift_in_place(strip->columns, there + n * to_apart, 0, l->shift);
     }
 }
 
 void bs_pad_sums(
-    const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart)
+    const struct call *c, const struct strip *strip, size_t count, int32_t *sums, size_t apart)
 {
     const struct taps middle = inner(c);
-    size_t oy = strip.p / c->out.width, ox = strip.p % c->out.width, some;
-    for (size_t i = 0; i < strip.rows; i += some) {
-        const struct run run = run_from(c, middle, oy, ox, strip.rows - i);
+    size_t oy = strip->p / c->out.width, ox = strip->p % c->out.width, some;
+    for (size_t i = 0; i < strip->rows; i += some) {
+        const struct run run = run_from(c, middle, oy, ox, strip->rows - i);
         some = run.pixels;
         if (!sees_all(c, &run))
-            pad_run(c, &run, strip.column, count, sums + i * apart, apart);
+            pad_run(c, &run, strip->column, count, sums + i * apart, apart);
         ox += some;
         if (ox == c->out.width) {
             ox = 0;
