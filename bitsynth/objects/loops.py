@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitsynth.objects.affine import RETURN_BASE, STACK_BASE, AffineNumber, GeneralNumber, is_place, number
 from bitsynth.objects.affine_memory import AccessedBytes, AffineMemory
@@ -50,6 +50,13 @@ ValuePlace = tuple[str, Hashable]
 """A place that holds a value: ("general", register), ("stack", address), ("vector", number) or ("byte", address)."""
 
 
+class TileRegister(NamedTuple):
+    """What stands for a register of the program's tile, as it was after the last flush or as it starts."""
+
+    row: int
+    column: int
+
+
 class _NewHead(Exception):
     """The code comes back to an address that is no loop head yet."""
 
@@ -64,7 +71,8 @@ class LoopHead:
 
     Attributes:
         numbers: The sums that general registers and words of the stack are.
-        data: Contents, and bytes of the stack, that are the same whenever the head is reached.
+        data: Contents, and bytes of the stack, that are the same whenever the head is reached, and `TileRegister` for a
+            vector register that holds one of the tile.
         accs: The places of each accumulator, by group of rows, loop and name.
         bounds: Orders of two numbers that hold.
         stack: The stack pointer.
@@ -317,6 +325,8 @@ class LoopRule:
         counts = [x for x in counts if "ldc" not in new.numbers[x].unknowns]
         bounds += [((), x, n) for x in counts for n in (0, 1)]
         bounds += [((of, x), end, 0) for x in counts for of, end in (("here", "steps"), ("step", "end 0"))]
+        begun = [x for x in counts if new.numbers[x] == number(0)]  # They count up to a number that is another count.
+        bounds += [((x,), y, 1) for x in begun for y in counts if y not in begun]
         head.bounds = _holding([bound for bound in bounds if {*bound[0], bound[1]} <= {*names}], new)
         return head
 
@@ -436,6 +446,9 @@ class _Path:
         accs = self._place_accs(mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
         state = self._program.unknown(mode, position, accs)
+        for (_, where), content in self._from.data.items():
+            if isinstance(content, TileRegister):
+                registers.vector[where] = state.tile[content]  # type: ignore[index]
         if not facts.is_marked:
             facts.assume(*(facts.term(zero) == 0 for zero in self._from.zeros))
             facts.equalities += self._from.zeros
@@ -452,7 +465,7 @@ class _Path:
                 memory.written[where] = content  # type: ignore[index, assignment]
             elif kind == "general":
                 registers.general[str(where)] = content  # type: ignore[assignment]
-            else:
+            elif not isinstance(content, TileRegister):
                 registers.vector[where] = content  # type: ignore[index, assignment]
         numbers_of: dict[Hashable, AffineNumber] = {**self._numbers}
         for name, x in numbers_of.items():
@@ -587,7 +600,7 @@ class _Path:
         accs = self._is_at(state)
         if accs is None:
             return None
-        numbers, data = self._found()
+        numbers, data = self._found(state)
         mode = state.mode
         if state.case == "steps" and self._program.ends_segment(state, self._facts):
             following = self._program.next_segment(state)
@@ -622,7 +635,7 @@ class _Path:
         numbers = [number(x.as_int) if x.is_known else affine_of(x) for x in words]
         return [x for x in numbers if x is not None] if None not in numbers else []
 
-    def _found(self) -> tuple[dict[Hashable, AffineNumber], dict[ValuePlace, Hashable]]:
+    def _found(self, state: ProgramState) -> tuple[dict[Hashable, AffineNumber], dict[ValuePlace, Hashable]]:
         """Return the numbers, and the other contents, in general registers, vector registers and on the stack."""
         registers, written = self._processor.registers, self.memory.written
         numbers: dict[Hashable, AffineNumber] = {}
@@ -635,9 +648,12 @@ class _Path:
                 numbers["general", name] = affine
             elif isinstance(x, Content) and self._rule.is_fixed(x):
                 data["general", name] = x
+        tile = {content: TileRegister(*place) for place, content in reversed(state.tile.items())}
         for k, content in registers.vector.items():
             words = self._words(content)
-            if words:
+            if content in tile:
+                data["vector", k] = tile[content]
+            elif words:
                 numbers |= {("vector word", (k, n, len(words))): x for n, x in enumerate(words)}
             elif self._rule.is_fixed(content):
                 data["vector", k] = content

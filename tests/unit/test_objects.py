@@ -311,14 +311,18 @@ LATE = {
 
 def compiled(folder, name, old, new):
     """The object that gcc makes of a kernel's C in which a part is replaced."""
+    return compiled_kernel(folder, kernel_of(name), old, new, "-O2")
+
+
+def compiled_kernel(folder, kernel, old, new, level):
+    """The same, of a form of a kernel."""
     if features.arch() != "x86_64" or not shutil.which("gcc"):
         pytest.skip("needs gcc for x86_64")
-    for file, text in kernel_of(name).files.items():
-        assert file != f"{name}.c" or old in text
-        (folder / file).write_text(text.replace(old, new) if file == f"{name}.c" else text)
-    program = kernel_of(name).entry.kernel
-    flags = ["-std=c11", "-O2", *load(program.isa).requirements(program.forms).cc_flags, "-fPIC", "-w", "-c"]
-    subprocess.run(["gcc", *flags, f"{name}.c", "-o", "kernel.o"], cwd=folder, check=True)
+    for file, text in kernel.files.items():
+        assert file != f"{kernel.name}.c" or old in text
+        (folder / file).write_text(text.replace(old, new) if file == f"{kernel.name}.c" else text)
+    flags = ["-std=c11", level, *kernel.needs.cc_flags, "-fPIC", "-w", "-c"]
+    subprocess.run(["gcc", *flags, f"{kernel.name}.c", "-o", "kernel.o"], cwd=folder, check=True)
     return folder / "kernel.o"
 
 
@@ -438,6 +442,32 @@ def test_other_code_that_is_right_for_all_sizes_is_proved(tmp_path):
     shorter = "if (run > 20000) run -= 1; count -= run;"
     proof = prove(compiled(tmp_path, BYTES, "count -= run;", shorter), BYTES, all_sizes=True)
     assert proof.loops is not None, proof.not_all
+
+
+ONE_ROW = {
+    "right": ("start = c;", "start = c;", True),
+    "a later block starts anew": ("start = c;", "start = steps_left != 65536 ? c : g;", False),
+    "a later tile starts as another": ("g += COLUMNS;", "g += tiles != 1000 ? COLUMNS : 0;", False),
+}
+"""Changes of the C of a kernel of one row, and whether it is right with them."""
+
+
+@pytest.mark.parametrize("change", ONE_ROW)
+def test_a_tile_that_stays_in_registers_is_proved_for_all_sizes_if_it_is_right(change, tmp_path):
+    """Compilers keep the tile of one row from flush to flush, and count the steps of a segment up."""
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    pytest.importorskip("z3")
+    from bitsynth.objects.prove import prove_all_sizes
+
+    old, new, is_right = ONE_ROW[change]
+    kernel = kernel_of(BYTES).with_rows(1)
+    path = compiled_kernel(tmp_path, kernel, old, new, "-O3")
+    if is_right:
+        assert prove_all_sizes(path, kernel).paths > 20
+    else:
+        with pytest.raises(NotShown):
+            prove_all_sizes(path, kernel)
 
 
 def test_equalities_are_the_smallest_that_hold():
