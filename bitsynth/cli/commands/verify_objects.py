@@ -129,11 +129,9 @@ def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
     share = f"{proved_size:,} of {size:,} bytes of code, {of_proved} of {output.count(functions, 'function')}"
     others = "the rest is not: packers, sums, elementwise programs, layers, runtime"
     print_lines(*lines)
-    output.write("", output.fit_table(partial(_kernels, record)), "")
-    for each in record.kernels:
-        if each.why:
-            output.write(f"{'why':9}{each.why if each.kernel in each.why else f'{each.kernel}: {each.why}'}")
-    output.write("", output.fit_table(partial(_code, record)), "")
+    reasons = [f"{'why':9}{x.why if x.kernel in x.why else f'{x.kernel}: {x.why}'}" for x in record.kernels if x.why]
+    output.write("", output.fit_table(partial(_kernels, record)), "", *reasons, *([""] if reasons else []))
+    output.write(output.fit_table(partial(_code, record)), "")
     print_lines(ReportLine("proved", (kernels, share, others), free=True))
 
 
