@@ -117,7 +117,8 @@ def test_other_runtimes_are_named_with_their_instructions(monkeypatch):
         ("x86_64", {"avx2", "avx512_vnni", "amx_int8"}, "AMX"),
         ("x86_64", {"avx2", "avx512bw"}, "AVX-512"),
         ("aarch64", {"asimd", "asimddp"}, "NEON with dot products"),
-        ("arm", {"neon"}, "unknown"),
+        ("arm", {"neon"}, "NEON"),
+        ("arm", set(), "unknown"),
     ):
         monkeypatch.setattr(network_peers, "arch", lambda found=arch: found)
         monkeypatch.setattr(network_peers, "features", lambda found=features: frozenset(found))
