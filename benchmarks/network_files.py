@@ -26,6 +26,9 @@ WIDTHS = ((8, 8), (4, 4), (3, 3), (2, 2), (1, 2))
 """Bits of weights and of activations of the Fashion-MNIST network."""
 FEW_WIDTHS = WIDTHS[:2]
 TUNED_WIDTHS = WIDTHS[2:]
+MAX_LOSS = 0.01
+SEARCHED = ("2 to 8 bits for the A72", "neon", "a72"), ("2 to 8 bits for AVX2", "avx2", "")
+"""Titles, sets and processors of files whose bits are searched, with `MAX_LOSS` on the calibration samples."""
 STEPS = 4000
 """Steps of fine-tuning."""
 IMAGES, SIDE = 200, 96
@@ -137,6 +140,16 @@ def quantized(
     return path
 
 
+def searched(network: float_networks.FloatNetwork, path: Path, isa: str, cpu: str = "") -> Path:
+    """Write a network with the bits that the search chooses, unless the file is there; return its path."""
+    if not path.is_file():
+        result = bitsynth.quantize(
+            network.model, network.calibration, labels=network.classes, loss=MAX_LOSS, isa=isa, cpu=cpu, batch=1
+        )
+        onnx.save(result.model, path)
+    return path
+
+
 def float_file(model: Any, path: Path, *, timed: bool = True) -> NetworkFile:
     """Write a float network with one sample a call; return it, with ONNX Runtime's twins of it."""
     fixed = onnx.ModelProto()
@@ -159,6 +172,9 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
     for w, a in WIDTHS if name == "fashion" else FEW_WIDTHS:
         path = quantized(network.model, network.calibration, work / f"{name}_w{w}a{a}.onnx", w, a)
         files.append(NetworkFile(f"quantize, W{w}A{a}", path))
+    for title, isa, cpu in SEARCHED:
+        path = searched(network, work / f"{name}_searched_{cpu or isa}.onnx", isa, cpu)
+        files.append(NetworkFile(f"quantize, {title}", path))
     for w, a in TUNED_WIDTHS if network.training is not None else ():
         tuning = {"labels": network.classes, "finetune": FineTuning(steps=STEPS), "finetune_data": network.training}
         path = quantized(network.model, network.calibration, work / f"{name}_w{w}a{a}_tuned.onnx", w, a, **tuning)

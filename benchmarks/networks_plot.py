@@ -48,4 +48,4 @@ def _points(rows: Sequence[Any], cpu: str, label: str) -> Iterator[_Point]:
         if r.file.startswith(_SERIES[label]):
             cycles = r.paper_cycles.get(cpu) if "paper" in label else r.cycles[cpu]
             if cycles:
-                yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1]
+                yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1].replace("2 to 8 bits ", "")
