@@ -39,7 +39,16 @@ from bitsynth.network.check import drawn
 from bitsynth.network.run import Network
 from bitsynth.progress import silent
 
-WIDTHS = ((1, 1), (2, 1), (2, 2), (3, 3), (4, 4), (8, 8))
+ALL_WIDTHS = ((1, 1), (2, 1), (2, 2), (3, 3), (4, 4), (8, 8))
+WIDTHS = {
+    "resnet18": ALL_WIDTHS,
+    "resnet18_of_floats": ((1, 1), (2, 1), (2, 2), (4, 4)),
+    "resnet50": ((2, 2), (4, 4)),
+    "mobilenet_v1": ((4, 4),),
+    "mobilenet_v2": ((4, 4), (8, 8)),
+    "small_vgg": ALL_WIDTHS,
+}
+"""Bits of codes of each network: a large network takes a minute to compile with its C."""
 FILE = "int8 file"
 TITLES = {
     "resnet18": "ResNet-18, shortcuts of codes",
@@ -83,11 +92,38 @@ class Row:
         return name.partition(",")[0], times[name]
 
 
-def measure(name: str, given: argparse.Namespace, packages: Sequence[str], work: Path) -> Iterator[Row]:
-    """Measure a network at all widths, and the int8 file, alternately with the other packages."""
+@dataclass(frozen=True)
+class Contenders:
+    """A network at all widths, and the other packages, ready to be run.
+
+    Args:
+        name: The network.
+        networks: What bitsynth compiled, by width.
+        calls: A call of each contender, by width or by package and kind.
+    """
+
+    name: str
+    networks: Mapping[str, Network]
+    calls: Mapping[str, Callable[[], object]]
+
+    def measure(self, rounds: int, threads: int) -> Iterator[Row]:
+        """Measure all alternately."""
+        print(f"measuring {self.name}", file=sys.stderr, flush=True)
+        samples = alternate(self.calls, rounds, threads, silent)
+        others = [name for name in self.calls if name not in self.networks]
+        for width, net in self.networks.items():
+            mine = samples[width]
+            ratios = {other: peer(other, {MINE: mine, other: samples[other]}).times.median for other in others}
+            facts = net.report()
+            sizes = facts.weight_bytes, facts.arena_bytes, float_bytes(net)
+            yield Row(self.name, width, float(np.median(mine)) / 1e3, ratios, *sizes)
+
+
+def prepare(name: str, given: argparse.Namespace, packages: Sequence[str], work: Path) -> Contenders:
+    """Compile a network at its widths and the int8 file, and load both in the other packages."""
     networks, calls = {}, {}
     inputs: Mapping[str, Any] = {}
-    for act_bits, w_bits in given.widths:
+    for act_bits, w_bits in given.widths or WIDTHS[name]:
         path = work / f"{name}_a{act_bits}w{w_bits}.onnx"
         onnx.save(few_bits.built(name, act_bits, w_bits, given.size), path)
         networks[f"A{act_bits}W{w_bits}"] = compiled(path, given)
@@ -101,18 +137,11 @@ def measure(name: str, given: argparse.Namespace, packages: Sequence[str], work:
     for width, net in networks.items():
         inputs = drawn(net.graph, 1)[0]
         calls[width] = net.bound(inputs)[0]
-    others = {}
     for package in packages:
         bind = PACKAGES[package](networks[FILE], inputs)
         for kind, model in zip(KINDS, (floats, quantized), strict=True):
-            others[f"{package}, {kind}"] = bind(model)
-    samples = alternate({**calls, **others}, given.rounds, given.threads, silent)
-    for width, net in networks.items():
-        mine = samples[width]
-        ratios = {other: peer(other, {MINE: mine, other: samples[other]}).times.median for other in others}
-        facts = net.report()
-        sizes = facts.weight_bytes, facts.arena_bytes, float_bytes(net)
-        yield Row(name, width, float(np.median(mine)) / 1e3, ratios, *sizes)
+            calls[f"{package}, {kind}"] = bind(model)
+    return Contenders(name, networks, calls)
 
 
 def compiled(path: Path, given: argparse.Namespace) -> Network:
@@ -156,7 +185,7 @@ def arguments() -> argparse.Namespace:
     parser = report.parser(__doc__)
     parser.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     parser.add_argument("--only", nargs="+", default=[*TITLES], help=f"of {', '.join(TITLES)}")
-    parser.add_argument("--widths", nargs="+", type=report.widths, default=WIDTHS, help="bits of codes, such as A2W1")
+    parser.add_argument("--widths", nargs="+", type=report.widths, help="bits of codes of all networks, such as A2W1")
     parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
     parser.add_argument("--rounds", type=int, default=11, help="samples of all that is timed")
     parser.add_argument("--size", type=int, help="pixels a side; usually 224, of the small VGG 32")
@@ -175,7 +204,8 @@ def main() -> int:
     for package in packages:
         os.environ.update(limits.get(package, Cap()).env)
     with tempfile.TemporaryDirectory() as work:
-        rows = [row for name in given.only for row in measure(name, given, packages, Path(work))]
+        prepared = [prepare(name, given, packages, Path(work)) for name in given.only]
+    rows = [row for contenders in prepared for row in contenders.measure(given.rounds, given.threads)]
     facts = report.facts(Basis(), [given.isa], rows=[asdict(row) for row in rows])
     named = network_peers.settings(f"{package}, " for package in packages)
     facts["setting"] |= named | {"threads": str(given.threads)}
