@@ -2,7 +2,7 @@
 
     python benchmarks/networks_by_width.py --isa avx512 [--only resnet18] [--threads N] [--rounds N] [--results FOLDER]
 
-One image at a time. Weights and batch norm are random, so the networks serve to compare times and bytes, not accuracy.
+One image at a time. Weights are random, so the networks serve to compare times and bytes, not accuracy.
 "A2W1" has 2-bit activations and 1-bit weights in all convolutions but the first, which has 8 bits as has the dense
 layer; "int8 file" is the network as ONNX Runtime's `quantize_static` writes it, compiled by bitsynth. The others run
 the same layers in float32 and that file in int8. All contenders of a network take turns; a ratio is the median of the
