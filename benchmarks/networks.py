@@ -247,7 +247,8 @@ def compare_times(subjects: Sequence[Subject], times: Sequence[Time]) -> list[li
             continue
         others = {t.contender: f"{t.microseconds / mine.microseconds:.2f}" for t in own}
         ratios = [others.get(peer, "") for peer in PEERS]
-        found.append([subject.title, mine.contender.removeprefix(f"{MINE}, "), f"{mine.microseconds:,.0f}", *ratios])
+        took = f"{mine.microseconds:,.{0 if mine.microseconds >= 10 else 1}f}"
+        found.append([subject.title, mine.contender.removeprefix(f"{MINE}, "), took, *ratios])
     return found
 
 

@@ -16,6 +16,8 @@ _SERIES = {
     "trained with Brevitas, kernels of the paper's sketch": "trained with Brevitas, ",
 }
 """How the files of each series begin."""
+_LABEL_PLACES = (5, -11), (-32, -4), (5, 5), (5, 5)
+"""Where the label of a point of each series is, in points from it, so that few overlap."""
 _Point = tuple[float, float, str]
 
 
@@ -26,11 +28,11 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
         return
     figure, (row,) = panels(1, 2, 13, 4.6)
     for axes, cpu in zip(row, ("a53", "a72"), strict=True):
-        for color, label in zip(COLORS, _SERIES, strict=False):
+        for color, label, place in zip(COLORS, _SERIES, _LABEL_PLACES, strict=False):
             points = sorted(_points(own, cpu, label))
             axes.plot([x for x, *_ in points], [y for _, y, _ in points], "o", color=color, label=label)
             for x, y, bits in points:
-                axes.annotate(bits, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+                axes.annotate(bits, (x, y), textcoords="offset points", xytext=place, fontsize=8)
         floats = next((r.right for r in own if r.file == "float32"), None)
         if floats is not None:
             axes.axhline(100 * floats, color="black", linewidth=1, linestyle="--")
@@ -43,9 +45,9 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
 
 
 def _points(rows: Sequence[Any], cpu: str, label: str) -> Iterator[_Point]:
-    """Yield millions of cycles, accuracy in percent and widths of the files of a series."""
+    """Yield millions of cycles, accuracy in percent and widths of the files of a series, but those for AVX2."""
     for r in rows:
-        if r.file.startswith(_SERIES[label]):
+        if r.file.startswith(_SERIES[label]) and not r.file.endswith("AVX2"):
             cycles = r.paper_cycles.get(cpu) if "paper" in label else r.cycles[cpu]
             if cycles:
-                yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1].replace("2 to 8 bits ", "")
+                yield cycles / 1e6, 100 * r.right, r.file.split(", ")[-1].replace("bits for the A72", "bits")
