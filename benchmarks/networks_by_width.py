@@ -121,7 +121,8 @@ class Contenders:
 
 def prepare(name: str, given: argparse.Namespace, packages: Sequence[str], work: Path) -> Contenders:
     """Compile a network at its widths and the int8 file, and load both in the other packages."""
-    networks, calls = {}, {}
+    networks: dict[str, Network] = {}
+    calls: dict[str, Callable[[], object]] = {}
     inputs: Mapping[str, Any] = {}
     for act_bits, w_bits in given.widths or WIDTHS[name]:
         path = work / f"{name}_a{act_bits}w{w_bits}.onnx"
