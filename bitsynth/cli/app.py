@@ -38,7 +38,9 @@ class CommandEntry:
 
 
 _BENCH = (
-    CommandEntry("network", "Measure a network and each of its steps, and ONNX Runtime.", "bench_network:network"),
+    CommandEntry(
+        "network", "Measure a network and each of its steps, ONNX Runtime and OpenVINO.", "bench_network:network"
+    ),
     CommandEntry(
         "resnet18", "Measure the convolutions of ResNet-18, and fp32 and int8 of other packages.", "bench:resnet18"
     ),

@@ -165,14 +165,14 @@ def test_a_batch_that_does_not_fit_says_how_to_export_one(reshaped, numbered, tm
 
 def test_missing_peers_are_named_once_and_first(numbered, capsys, monkeypatch):
     monkeypatch.setattr(network_peers, "_is_installed", lambda module: False)
-    for module in ("onnxruntime", "onnxruntime.quantization", "emx_onnx_cgen.compiler"):
+    for module in ("onnxruntime", "onnxruntime.quantization", "openvino", "emx_onnx_cgen.compiler"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "bitsynth.bench.baselines.onnxruntime_baseline", raising=False)
     assert main(["bench", "network", str(numbered), "--rounds", "1"]) == 0
     err = capsys.readouterr().err
     assert err.count("onnxruntime") == 1
     assert (
-        "onnxruntime and emx-onnx-cgen are not installed, so the network is not compared with them: pip install" in err
+        "onnxruntime, openvino and emx-onnx-cgen are not installed, so the network is not compared with them: " in err
     )
 
 

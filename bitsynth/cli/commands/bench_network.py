@@ -125,9 +125,9 @@ def _warn_of_missing(packages: Collection[str]) -> None:
     """Say once, before measuring, which peers are not installed."""
     if packages:
         are, them = ("is", "it") if len(packages) == 1 else ("are", "them")
-        output.warning(
-            f"{' and '.join(packages)} {are} not installed, so the network is not compared with {them}: {INSTALL}"
-        )
+        *first, last = packages
+        named = f"{', '.join(first)} and {last}" if first else last
+        output.warning(f"{named} {are} not installed, so the network is not compared with {them}: {INSTALL}")
 
 
 def _measure_on_board(
