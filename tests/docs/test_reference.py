@@ -281,6 +281,13 @@ def test_the_readme_is_a_page():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_no_file_is_where_a_command_of_the_readme_writes():
+    """Else the first command of a new user fails in a clone."""
+    written = set(re.findall(r"-o (\w+)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert written == {"out", "conv"}
+    assert not [name for name in written if (ROOT / name).is_file()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_and_paths_lead_somewhere(page):
     """Links to files; and in code the paths of the checkout, of the package too as `proof/checker.py`."""
