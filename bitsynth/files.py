@@ -74,6 +74,12 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
         raise unwritable(path, error, advice) from None
 
 
+def require_ours(path: Path) -> None:
+    """Raise SpecError before long work if what lies at `path` was not written by bitsynth: it would be replaced."""
+    if os.path.lexists(path) and not _is_marked(path):
+        raise SpecError(f"{path} was not written by bitsynth, so it is not replaced; move it, or remove it")
+
+
 def _require_replaceable(path: Path) -> None:
     """Raise OSError if `path` is a folder, or a special file such as /dev/null, which would become a plain file."""
     if path.is_dir():

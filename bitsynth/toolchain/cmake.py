@@ -35,8 +35,9 @@ def build_library(source: Path, name: str, folder: Path, compiler: Compiler) -> 
         options.append("-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY")
     start = ["cmake", "-S", str(source.resolve()), "-B", str(folder), *options]
     build = ["cmake", "--build", str(folder), "--target", name, "--parallel", str(features.cores())]
+    environment = {"TMPDIR": str(folder), **compiler.environment}  # A compiler that is ended leaves files there.
     for command in (start, build):
-        tool.run(command, folder, compiler.environment)
+        tool.run(command, folder, environment)
     path = folder / f"lib{name}.a"
     if not path.is_file():
         raise ToolError(f"{shlex.join(build)} ended with exit code 0 but made no {path.name}")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.certificates import program_of, reading_of
 
+from bitsynth.errors import ToolError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.host import features
@@ -100,6 +101,48 @@ def test_a_record_that_no_longer_fits_is_named(folder, ended):
     assert "it is of another network" in ended(0, "verify", str(folder), "--no-z3")[0]
     record.write_text("{}")
     assert "is no record of machine code" in ended(2, "verify", str(folder), "--no-z3")[1]
+
+
+def test_a_path_in_a_record_may_be_any_text(folder, ended):
+    ended(0, "verify", str(folder), "--object", str(folder / "build" / "libnet.a"))
+    path = folder / "net_objects.json"
+    written = json.loads(path.read_text())
+    for library, name in {"\0": r"\x00", "a\nproved": r"a\nproved", ".": ".", "x" * 9999: "xxx..."}.items():
+        path.write_text(json.dumps({**written, "library": library}))
+        shown = ended(0, "verify", str(folder), "--no-z3")[0]
+        assert f"{name}" in shown
+        assert "is not there any more" in shown
+        assert "\nproved" not in shown.partition("objects ")[2].partition("is not there")[0]
+
+
+def test_a_record_of_somebody_else_is_not_replaced(folder, ended):
+    """Nor is a library written where there can be no record."""
+    path, arguments = (
+        folder / "net_objects.json",
+        ("verify", str(folder), "--object", str(folder / "build" / "libnet.a")),
+    )
+    path.write_text("notes")
+    assert "was not written by bitsynth, so it is not replaced" in ended(2, *arguments)[1]
+    assert path.read_text() == "notes"
+    path.unlink()
+    path.mkdir()
+    assert "was not written by bitsynth" in ended(2, *arguments)[1]
+    path.rmdir()
+    for _ in range(2):
+        ended(0, *arguments)
+
+
+def test_files_of_a_compiler_are_left_in_its_folder_alone(tmp_path, monkeypatch):
+    """A compiler that is ended has no time to remove them."""
+    from bitsynth.isa.load import load
+    from bitsynth.toolchain import build_library, called, cmake
+
+    compiler, seen = called(load("avx2"), ""), []
+    monkeypatch.setattr(cmake.shutil, "which", lambda name: name)
+    monkeypatch.setattr(cmake.tool, "run", lambda command, folder, env: seen.append(env["TMPDIR"]))
+    with pytest.raises(ToolError, match=r"made no libnet\.a"):
+        build_library(tmp_path, "net", tmp_path, compiler)
+    assert seen == [str(tmp_path)] * 2
 
 
 def test_a_changed_kernel_is_refused_and_nothing_is_written(folder, ended):

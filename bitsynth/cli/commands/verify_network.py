@@ -133,7 +133,7 @@ def _compare_record(whole: Path, checked: list[CheckedCertificate], *, strict: b
         f"{len(record.proved)} of {output.count(len(record.kernels), 'kernel')} proved, {everywhere} for all sizes"
     )
     text = f"{why}: prove it with --objects" if why else f"as it was proved: {verdict}; not proved again"
-    line = ReportLine("objects", (f"{path.name}: {text}" if why else f"{record.library}: {text}",), free=True)
+    line = ReportLine("objects", (f"{path.name if why else shown(record.library)}: {text}",), free=True)
     facts = {"record": path.name, "library": record.library, "digest": record.digest, "unfit": why}
     return _ComparedRecord(line, {**facts, "kernels": len(record.kernels), "proved": len(record.proved)})
 

@@ -37,10 +37,12 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
     The certificates of the network are checked before. Refuted if a kernel's machine code is wrong or not understood,
     and if `strict` also if objects of a kernel cannot be proved; then nothing is written.
     """
+    from bitsynth.files import require_ours
     from bitsynth.network.certificate import objects
 
     whole, paths = find_certificates(Path(name))
     require_writable(whole.parent, _ADVICE)
+    require_ours(objects.record_path(whole))
     with output.progress("verify") as say, tempfile.TemporaryDirectory(prefix="bitsynth-") as folder:
         checked = [_check(each, say) for each in paths]
         if paths != [whole]:

@@ -20,6 +20,7 @@ from bitsynth.network.program import LayerStep
 from bitsynth.objects.library import MAX_BYTES, CompiledLibrary
 from bitsynth.objects.prove import require_provable
 from bitsynth.objects.prove_library import KernelJob, KernelVerdict, prove_kernels
+from bitsynth.printable import shown
 from bitsynth.progress import Progress
 
 _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
@@ -150,19 +151,19 @@ def read_record(path: Path) -> ObjectsRecord | None:
     return record
 
 
-_AGAIN = "remove it, or prove the library again with --objects"
+_AGAIN = "remove it, and prove the library again with --objects"
 
 
 def why_unfit(record: ObjectsRecord, path: Path, certificates: Mapping[str, str]) -> str:
     """Return why the record at `path` is not of the library that lies there and these certificates; "" if it is."""
     if record.certificates != certificates:
         return "it is of another network"
-    library = library_of(record, path)
+    library, name = library_of(record, path), shown(record.library)
     try:
         digest = hashlib.sha256(read_file(library, MAX_BYTES)).hexdigest()
-    except (OSError, SpecError):
-        return f"{record.library} is not there any more"
-    return "" if digest == record.digest else f"{record.library} is another library now"
+    except (OSError, SpecError, ValueError):  # ValueError: no path has a NUL.
+        return f"{name} is not there any more"
+    return "" if digest == record.digest else f"{name} is another library now"
 
 
 def library_of(record: ObjectsRecord, path: Path) -> Path:
