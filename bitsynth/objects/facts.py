@@ -22,7 +22,7 @@ _Example = dict[str, int]
 
 
 class LinearFact(NamedTuple):
-    """What is said of a sum of unknown integers times integers, which is not taken modulo anything.
+    """A claim about a sum of unknown integers times integers; the sum is not taken modulo anything.
 
         2 + step - all_steps <= 0     is     LinearFact(-2, {(step, -1), (all_steps, 1)}, "at least 0")
 
@@ -87,7 +87,7 @@ def _z3_sum(known: int, terms: Iterable[tuple[Hashable, int]]) -> Any:
 
 @lru_cache(maxsize=1 << 14)
 def z3_fact(fact: LinearFact) -> Any:
-    """Return a fact as Z3 has it."""
+    """Return a fact as a term of Z3."""
     total = _z3_sum(fact.number, sorted(fact.terms, key=lambda term: key_text(term[0])))
     return total >= 0 if fact.says == "at least 0" else total == 0 if fact.says == "0" else total != 0
 
@@ -152,11 +152,11 @@ class LinearFacts:
         self._smaller: list[_Smaller] = []
 
     def term(self, x: GeneralNumber) -> Any:
-        """Return a number as Z3 has it."""
+        """Return a number as a term of Z3."""
         return _term(number(x))
 
     def assume(self, *facts: Any) -> None:
-        """Add facts of any kind, as Z3 has them, to those that all others follow."""
+        """Add facts of any kind, as terms of Z3, to those that all others follow."""
         assert self.known.before is None
         self.known = KnownFacts(None, (), [])
         self._put_into_solver()
@@ -271,6 +271,7 @@ class LinearFacts:
     def all_equalities(self) -> list[AffineNumber]:
         """Return the sums that are known to be 0, those of smaller numbers that were decided later too."""
         out = list(self.equalities)
+        # All of them together, as one question: the answers are kept for the loop below.
         self.implied(is_equal(smaller, x) for smaller, a, b in self._smaller for x in (a, b))
         for smaller, a, b in self._smaller:
             out += [smaller - x for x in (a, b) if self.equal(smaller, x)][:1]

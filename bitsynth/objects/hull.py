@@ -17,7 +17,7 @@ from bitsynth.objects.memory import NotShown
 
 DirectionVector = dict[Hashable, int | Fraction]
 """Numbers by name; those that are whole are integers, with which Python computes faster."""
-_EXACT = 1 << 62
+_LIMIT = 1 << 62
 """Numbers below this are the same in registers and in the relations between them."""
 
 
@@ -90,7 +90,7 @@ class AffineHull:
             for x in (*terms.values(), constant):
                 scale = lcm(scale, x.denominator)
             whole = {free: int(x * scale) for free, x in terms.items()}
-            if max(map(abs, (scale, int(constant * scale), *whole.values()))) >= _EXACT:
+            if max(map(abs, (scale, int(constant * scale), *whole.values()))) >= _LIMIT:
                 raise NotShown("numbers are compared that are too large")
             total = AffineNumber(int(constant * scale), whole)
             if scale == 1:

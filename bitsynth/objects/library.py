@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ _EXECUTABLE = 0x4
 
 @dataclass(frozen=True)
 class LibraryObject:
-    """An object of a library, or a whole one that is no archive.
+    """An object of an archive, or a library that is no archive.
 
     Attributes:
-        name: Its name in the archive, with a number if others before it have that too, or the name of the file.
+        name: Its name in the archive, with a number if an object before it has the same; else the name of the file.
         path: Where it can be read.
         functions: The number of its functions.
         bytes: The bytes of its sections of code.
@@ -133,6 +133,7 @@ def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_object(name: str, path: Path, table: MachineTable) -> LibraryObject:
+    """Return what the object at `path` has; SpecError if it is none of the architecture, is stripped or damaged."""
     with opened_elf(path) as file:
         kind, machine = file["e_type"], file["e_machine"]
         if machine != table.elf or kind not in {"ET_REL", "ET_DYN"}:
@@ -143,19 +144,20 @@ def _read_object(name: str, path: Path, table: MachineTable) -> LibraryObject:
         if code and not any(x["sh_type"] == "SHT_SYMTAB" for x in tables):
             raise SpecError(f"{path} was stripped of the names of its functions; want it as it was compiled")
         functions = {x["sh_type"]: list(_functions(x, code)) for x in tables}
-        every = {(x["st_shndx"], x["st_value"]) for some in functions.values() for x in some}
+        places = {(x["st_shndx"], x["st_value"]) for some in functions.values() for x in some}
         visible = functions.get("SHT_DYNSYM" if kind == "ET_DYN" else "SHT_SYMTAB", [])
-        defined = Counter(x.name for x in visible if x["st_info"]["bind"] != "STB_LOCAL")
+        defined = frozenset(x.name for x in visible if x["st_info"]["bind"] != "STB_LOCAL")
         notes = [x.data() for x in sections if x.name == ".comment"]
         return LibraryObject(
             name,
             path,
-            len(every),
+            len(places),
             sum(sections[k]["sh_size"] for k in code),
-            frozenset(defined),
+            defined,
             tuple(text.decode("utf-8", "replace") for note in notes for text in note.split(b"\0") if text),
         )
 
 
-def _functions(table: Any, code: Sequence[int] | set[int]) -> Iterator[Any]:
+def _functions(table: Any, code: Collection[int]) -> Iterator[Any]:
+    """Yield the symbols of a table that are functions in the sections `code`."""
     return (x for x in table.iter_symbols() if x["st_info"]["type"] == "STT_FUNC" and x["st_shndx"] in code)

@@ -42,6 +42,10 @@ _RETURNED = -1
 """What stands for the address that the function returns to."""
 _MOST_WORDS = 2
 """The most numbers of general registers that a vector register holds."""
+_MOST_SOLVED = 1 << 28
+"""Sums with greater numbers are not solved: no product of two sums with smaller ones leaves 64 bits."""
+_MOST_IN_POSITION = 1 << 32
+"""The greatest number in a position, which stays the same integer when solved sums are put in for its unknowns."""
 HeadKey = tuple[int, ProgramMode]
 """A loop head: its address, and what the program's state there is but for its numbers and contents."""
 OrderBound = tuple[tuple[Hashable, ...], Hashable, int]
@@ -125,7 +129,7 @@ class LoopRule:
     _fixed: dict[Hashable, bool] = field(default_factory=dict)
     _left: list[HeadKey | str] = field(default_factory=list)
     _visited: dict[HeadKey | str, set[int]] = field(default_factory=dict)
-    _places: dict[HeadKey | str, _Start] = field(default_factory=dict)
+    _starts: dict[HeadKey | str, _Start] = field(default_factory=dict)
 
     def is_fixed(self, content: Content) -> bool:
         """Return whether a content is the same throughout a call: a number, or of bytes that no position decides."""
@@ -206,14 +210,14 @@ class LoopRule:
                         left.append(key)
         return proof
 
-    def _arrivals(self, start: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
+    def _arrivals(self, key: HeadKey | str, *, check: bool, count: LoopProof | None = None) -> Iterator[_Arrival]:
         """Yield the states at the ends of all paths from a head, or from the entry of the function in a case."""
-        place = self._place(start)
-        for end in self._ends(place):
-            place.facts.go_to(end.known)
+        start = self._start(key)
+        for end in self._ends(start):
+            start.facts.go_to(end.known)
             if check:
                 try:
-                    self.memory.check_accesses(end.accesses, place.facts)
+                    self.memory.check_accesses(end.accesses, start.facts)
                 except NotShown as why:
                     raise NotShown(f"{self.where(self.memory.at)}: {why}") from None
             if count is not None:
@@ -221,18 +225,18 @@ class LoopRule:
             if end.arrival is not None:
                 yield end.arrival
 
-    def _ends(self, place: _Start) -> Iterator[_End]:
+    def _ends(self, start: _Start) -> Iterator[_End]:
         """Yield the ends of all paths from a head; they are followed once, as long as nothing else is known of it."""
-        if place.ends is not None:
-            yield from place.ends
+        if start.ends is not None:
+            yield from start.ends
             return
         prefixes: list[list[bool]] = [[]]
-        visited = self._visited.setdefault(place.key, set())
+        visited = self._visited.setdefault(start.key, set())
         ends: list[_End] = []
         while prefixes:
             if len(ends) == _MAX_PATHS:
                 raise NotShown("there are too many paths between its loops")
-            path = _Path(self, place, prefixes.pop())
+            path = _Path(self, start, prefixes.pop())
             try:
                 arrival = path.follow()
             except NotShown as why:
@@ -240,18 +244,18 @@ class LoopRule:
             finally:
                 visited.update(path.visited)
             prefixes += path.others
-            ends.append(_End(arrival, place.facts.known, self.memory.accesses))
+            ends.append(_End(arrival, start.facts.known, self.memory.accesses))
             yield ends[-1]
-        place.ends = ends
+        start.ends = ends
 
-    def _place(self, start: HeadKey | str) -> _Start:
+    def _start(self, key: HeadKey | str) -> _Start:
         """Return what all paths from a head, or from the entry in a case, begin with.
 
         Where it is what it was, so are the paths; where the numbers are, what was asked of them is not asked again.
         """
-        old, new = self._places.get(start), _Start(start, frozenset(self.cuts))
-        if not isinstance(start, str):
-            head = self.heads[start]
+        old, new = self._starts.get(key), _Start(key, frozenset(self.cuts))
+        if not isinstance(key, str):
+            head = self.heads[key]
             new.numbers, new.zeros = self._numbers_at(head)
             new.bounds = frozenset(_fact(bound, new.numbers) for bound in head.bounds)
             new.data, new.stack = dict(head.data), head.stack
@@ -260,7 +264,7 @@ class LoopRule:
             return old
         if old and (old.numbers, old.zeros, old.bounds) == (new.numbers, new.zeros, new.bounds):
             new.facts = old.facts
-        self._places[start] = new
+        self._starts[key] = new
         return new
 
     @staticmethod
@@ -360,7 +364,7 @@ class _Path:
     """One path through the code, from a head to the next."""
 
     def __init__(self, rule: LoopRule, start: _Start, choices: list[bool]) -> None:
-        self._rule, self._from, self._start, self._choices = rule, start, start.key, choices
+        self._rule, self._start, self._key, self._choices = rule, start, start.key, choices
         self._asked, self._taken = 0, 0
         self.others: list[list[bool]] = []
         self.visited: dict[int, int] = {}
@@ -370,7 +374,7 @@ class _Path:
         self._values = processor.values
         self.memory = rule.memory
         self.memory.begin(self._facts)
-        self._case = self._start if isinstance(self._start, str) else self._start[1].case
+        self._case = self._key if isinstance(self._key, str) else self._key[1].case
         if self._facts.is_marked:
             self._facts.rewind()
         else:
@@ -428,11 +432,11 @@ class _Path:
 
     def _begin(self, kept: dict[str, GeneralContent]) -> tuple[int, ProgramState]:
         """Set the state at the start of the path; return the address of its code, and the program's state."""
-        if isinstance(self._start, str):
+        if isinstance(self._key, str):
             if not self._facts.is_marked:
                 self._facts.mark()
-            return self._rule.address, self._program.initial(self._start, self._facts)
-        address, mode = self._start
+            return self._rule.address, self._program.initial(self._key, self._facts)
+        address, mode = self._key
         facts, registers, memory = self._facts, self._processor.registers, self.memory
         numbers = self._numbers
         registers.reset()
@@ -441,25 +445,25 @@ class _Path:
         for k in registers.vector:  # Not what they were at the start of the call, which `reset` gives them.
             registers.vector[k] = self._values.memory(("lost", k), 0, len(registers.vector[k]))
         memory.written.clear()
-        registers.set_stack(registers.held(self._from.stack))
+        registers.set_stack(registers.held(self._start.stack))
         self._place_data()
         accs = self._place_accs(mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
         state = self._program.unknown(mode, position, accs)
-        for (_, where), content in self._from.data.items():
+        for (_, where), content in self._start.data.items():
             if isinstance(content, TileRegister):
                 registers.vector[where] = state.tile[content]  # type: ignore[index]
         if not facts.is_marked:
-            facts.assume(*(facts.term(zero) == 0 for zero in self._from.zeros))
-            facts.equalities += self._from.zeros
-            facts.assume(*map(z3_fact, self._from.bounds))
+            facts.assume(*(facts.term(zero) == 0 for zero in self._start.zeros))
+            facts.equalities += self._start.zeros
+            facts.assume(*map(z3_fact, self._start.bounds))
             self._program.assume_position(state, facts)
             facts.mark()
         return address, state
 
     def _place_data(self) -> None:
         registers, memory = self._processor.registers, self.memory
-        for place, content in self._from.data.items():
+        for place, content in self._start.data.items():
             kind, where = place
             if kind == "byte":
                 memory.written[where] = content  # type: ignore[index, assignment]
@@ -467,13 +471,13 @@ class _Path:
                 registers.general[str(where)] = content  # type: ignore[assignment]
             elif not isinstance(content, TileRegister):
                 registers.vector[where] = content  # type: ignore[index, assignment]
-        numbers_of: dict[Hashable, AffineNumber] = {**self._numbers}
-        for name, x in numbers_of.items():
+        numbers = self._numbers
+        for name, x in numbers.items():
             if isinstance(name, tuple) and name[0] == "general":
                 registers.general[str(name[1])] = registers.held(x)
             elif isinstance(name, tuple) and name[0] == "vector word" and name[1][1] == 0:
                 k, _, count = name[1]
-                words = [numbers_of.get(("vector word", (k, n, count))) for n in range(count)]
+                words = [numbers.get(("vector word", (k, n, count))) for n in range(count)]
                 if None not in words:
                     data = [b for w in words if w is not None for b in registers.content(registers.held(w)).data]
                     registers.vector[k] = self._values.content(data)
@@ -497,7 +501,7 @@ class _Path:
                     size = len(program.run.zeros(loop)[acc.name])
                     content = self._values.memory(("accumulator", group, level, acc.name), 0, size)
                     contents[acc.name] = content
-                    for kind, where in self._from.accs[group, level, acc.name]:
+                    for kind, where in self._start.accs[group, level, acc.name]:
                         if kind == "vector":
                             self._processor.registers.vector[where] = content  # type: ignore[index]
                         else:
@@ -564,8 +568,8 @@ class _Path:
                 return False
         return True
 
-    def _is_at(self, state: ProgramState) -> dict[tuple[int, int, Hashable], set[ValuePlace]] | None:
-        """Return the places of the accumulators, if the code may be where the program is; else None."""
+    def _places_of_accs(self, state: ProgramState) -> dict[tuple[int, int, Hashable], set[ValuePlace]] | None:
+        """Return the places of the accumulators; None if one has no place, or the code is not where the program is."""
         if state.pending or not self._wrote(state):
             return None
         out: dict[tuple[int, int, Hashable], set[ValuePlace]] = {}
@@ -597,7 +601,7 @@ class _Path:
 
             at the end of a segment:   rsi = row 0 of segment + 1   is "pointer 0" of the state that begins it
         """
-        accs = self._is_at(state)
+        accs = self._places_of_accs(state)
         if accs is None:
             return None
         numbers, data = self._found(state)
@@ -619,12 +623,12 @@ class _Path:
         zeros = [*self._facts.all_equalities(), *self._program.decided_ends(self._first, self._facts)]
         solved = _solved([x.replaced(pointers) for x in zeros])
         named |= numbers
-        if not all(_is_small(x, _EXACT_POSITION) for x in state.position.values()):
+        if not all(_is_small(x, _MOST_IN_POSITION) for x in state.position.values()):
             raise NotShown("the position in the program is a sum of numbers that are too large")
         renamed = {name: x.replaced(pointers).replaced(solved) for name, x in named.items()}
         kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
-        general = self._processor.registers
-        stack = general.number(general.general[general.table.stack])
+        registers = self._processor.registers
+        stack = registers.number(registers.general[registers.table.stack])
         return _Arrival((address, mode), kept, data, accs, stack, self._facts)
 
     def _words(self, content: Content) -> list[AffineNumber]:
@@ -714,15 +718,7 @@ def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
     return out
 
 
-_EXACT = 1 << 28
-"""Sums with greater numbers are not solved: no product of two sums with smaller ones leaves 64 bits."""
-
-
-_EXACT_POSITION = 1 << 32
-"""The greatest number in a position, which stays the same integer when solved sums are put in for its unknowns."""
-
-
-def _is_small(x: AffineNumber, most: int = _EXACT) -> bool:
+def _is_small(x: AffineNumber, most: int = _MOST_SOLVED) -> bool:
     return max(map(abs, (x.number, *(times for _, times in x.terms)))) <= most
 
 

@@ -299,12 +299,13 @@ class ProgramMachine:
                 state.position["step"], state.position[f"end {level}"]
             )
             return self._closed(state, level, facts) if done else None
-        of, steps = state.position, AffineNumber.unknown("steps")
-        ends = (of["step"], of["end 0"]), (of["here"], steps)
-        facts.implied(fact for pair in ends for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
-        if facts.at_most(of["step"], of["end 0"], less=1):
+        step, here, end = (state.position[name] for name in ("step", "here", "end 0"))
+        pairs = (step, end), (here, AffineNumber.unknown("steps"))
+        # What is asked below and in `_stepped`: asked together it takes Z3 one question, and the answers are kept.
+        facts.implied(fact for pair in pairs for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
+        if facts.at_most(step, end, less=1):
             return self._stepped(state, facts)
-        if facts.equal(state.position["step"], state.position["end 0"]):
+        if facts.equal(step, end):
             return self._closed(state, 0, facts)
         return None
 
@@ -326,7 +327,7 @@ class ProgramMachine:
         """Return whether a state is known to be the end of a segment that another one follows."""
         steps, all_steps = AffineNumber.unknown("steps"), AffineNumber.unknown("all_steps")
         position = state.position
-        return facts.equal(position["here"], steps) and facts.at_most(position["step"] + 1, all_steps)
+        return facts.equal(position["here"], steps) and facts.at_most(position["step"], all_steps, less=1)
 
     def _stepped(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
         steps = AffineNumber.unknown("steps")
@@ -376,7 +377,7 @@ class ProgramMachine:
             step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
             if facts.equal(step, all_steps):
                 tile = self.run.finished(tile)
-            elif not facts.at_most(step + 1, all_steps):
+            elif not facts.at_most(step, all_steps, less=1):
                 return None  # It is not known whether this flush is the last.
         accs = tuple((None,) * len(levels) for levels in state.accs)
         now = state.position["tile"]

@@ -266,8 +266,10 @@ class _Inputs:
         self._reference, self._loop = reference, loop
         kernel, isa = reference.kernel, reference.isa
         self._outer, self._row = kernel.bit_axis == "outer", group * kernel.together
-        row_start = _start(kernel, [p.rows for p in kernel.every_pass], loop.rows)
-        self._columns_before = kernel.columns * _start(kernel, [p.columns for p in kernel.every_pass], loop.columns)
+        row_start = _bytes_before(kernel, [p.rows for p in kernel.every_pass], loop.rows)
+        self._columns_before = kernel.columns * _bytes_before(
+            kernel, [p.columns for p in kernel.every_pass], loop.columns
+        )
         self._columns_of_step = kernel.columns * (kernel.slot_bytes if self._outer else _bytes(kernel, loop.columns))
         befores = [row_start + _bytes(kernel, loop.rows[:i]) for i in range(len(loop.rows))]
         self._rows = [(Value.of(Role.ROW, i), before) for i, before in enumerate(befores)]
@@ -293,7 +295,7 @@ class _Inputs:
         return out
 
 
-def _start(kernel: Kernel, sides: Sequence[tuple[Input, ...]], inputs: tuple[Input, ...]) -> int:
+def _bytes_before(kernel: Kernel, sides: Sequence[tuple[Input, ...]], inputs: tuple[Input, ...]) -> int:
     """Return the bytes of a step before the block of `inputs`; equal inputs of passes are stored once."""
     before: Iterator[tuple[Input, ...]] = iter(dict.fromkeys(sides))
     total = 0
