@@ -83,7 +83,7 @@ def resnet18_of_floats(net: mobilenets.Floats) -> str:
 
     Each block begins with the quantizer of what its convolutions read; what is added is not quantized.
     """
-    x = mobilenets.Floats.relu(net, net.conv("x", 64, 7, 2))
+    x = mobilenets.Floats.relu(net, net.conv("x", 64, 7, 2))  # Without the quantizer that `net.relu` adds.
     x = net.add("MaxPool", [x], 64, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     for to, stride in mobilenets.RESNET18:
         codes = net.relu(x)
@@ -105,7 +105,7 @@ NETWORKS: dict[str, tuple[Callable[[mobilenets.Floats], str], int]] = {
 
 
 def built(name: str, act_bits: int, w_bits: int, size: int | None = None) -> Any:
-    """Return a network of these bits for images of `size` pixels a side, or as many as it is known for."""
+    """Return a network of these bits for images of `size` pixels a side, by default its own."""
     make, usual = NETWORKS[name]
     net = FewBits(act_bits, w_bits)
     return net.model(name, make(net), size or usual)

@@ -48,7 +48,7 @@ WIDTHS = {
     "mobilenet_v2": ((4, 4), (8, 8)),
     "small_vgg": ALL_WIDTHS,
 }
-"""Bits of codes of each network: a large network takes a minute to compile with its C."""
+"""Bits of activations and weights, by network; few of a large network, as it takes a minute to compile with its C."""
 FILE = "int8 file"
 TITLES = {
     "resnet18": "ResNet-18, shortcuts of codes",
@@ -123,12 +123,11 @@ def prepare(name: str, given: argparse.Namespace, packages: Sequence[str], work:
     """Compile a network at its widths and the int8 file, and load both in the other packages."""
     networks: dict[str, Network] = {}
     calls: dict[str, Callable[[], object]] = {}
-    inputs: Mapping[str, Any] = {}
     for act_bits, w_bits in given.widths or WIDTHS[name]:
         path = work / f"{name}_a{act_bits}w{w_bits}.onnx"
         onnx.save(few_bits.built(name, act_bits, w_bits, given.size), path)
         networks[f"A{act_bits}W{w_bits}"] = compiled(path, given)
-    floats = twins.float_twin(onnx.load(path))
+    floats = twins.float_twin(onnx.load(path))  # All widths have the same layers, and so the same twin in floats.
     (x,) = floats.graph.input
     shape = [d.dim_value for d in x.type.tensor_type.shape.dim]
     image = {x.name: np.random.default_rng(1).random(shape, np.float32)}
@@ -136,10 +135,9 @@ def prepare(name: str, given: argparse.Namespace, packages: Sequence[str], work:
     onnx.save(quantized, work / f"{name}_int8.onnx")
     networks[FILE] = compiled(work / f"{name}_int8.onnx", given)
     for width, net in networks.items():
-        inputs = drawn(net.graph, 1)[0]
-        calls[width] = net.bound(inputs)[0]
+        calls[width] = net.bound(drawn(net.graph, 1)[0])[0]
     for package in packages:
-        bind = PACKAGES[package](networks[FILE], inputs)
+        bind = PACKAGES[package](networks[FILE], drawn(networks[FILE].graph, 1)[0])
         for kind, model in zip(KINDS, (floats, quantized), strict=True):
             calls[f"{package}, {kind}"] = bind(model)
     return Contenders(name, networks, calls)

@@ -236,7 +236,7 @@ class MatmulKernel:
         from bitsynth import toolchain
 
         isa = load(self.spec.isa)
-        chosen = toolchain.called(isa, compiler)
+        chosen = toolchain.find_compiler(isa, compiler)
         sources = {file: text for file, text in self.files.items() if not file.endswith("_selftest.c")}
         return toolchain.compile_for(isa, sources, needs=self.needs, flags=flags, compiler=chosen)
 

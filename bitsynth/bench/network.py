@@ -92,7 +92,7 @@ class NetworkTimes:
         left_out: Peers that could not run, and why.
         float_bytes: Weights of the network in float32.
         board: The board that measured, before and after; empty if this machine did.
-        others: Versions of the contenders' packages, and the instructions that their int8 can use on this machine.
+        others: What the times of other packages depend on, as `network_peers.settings` returns it.
     """
 
     network: NetworkReport

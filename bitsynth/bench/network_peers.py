@@ -38,6 +38,8 @@ _EMX_FLAGS = ("-O3", "-w", "-lm")
 """The C of emx-onnx-cgen has warnings that ours must not have."""
 _LITERT_KERNELS = {"AUTO": "default kernels", "BUILTIN_WITHOUT_DEFAULT_DELEGATES": "without XNNPACK"}
 """The names of contenders, by LiteRT's resolver of kernels."""
+INT8_INSTRUCTIONS = "int8 instructions"
+"""What `settings` calls the fastest instructions of this processor that the int8 of others can use."""
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
 """The environment variable that keeps OpenVINO from wider instructions, as AVX512_CORE_VNNI does from AMX."""
 
@@ -51,13 +53,16 @@ def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...
 
 
 def settings(contenders: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the contenders' packages, and the instructions that their int8 can use here."""
-    packages = {package: package for name in contenders if (package := name.partition(",")[0]) in _MODULES}
-    facts = {package: importlib.metadata.version(package) for package in packages}
+    """Return what a comparison depends on, by name; nothing without other packages.
+
+    These are the versions of the contenders' packages, and `INT8_INSTRUCTIONS` and `ONEDNN_LIMIT`.
+    """
+    packages = dict.fromkeys(name.partition(",")[0] for name in contenders)
+    facts = {package: importlib.metadata.version(package) for package in packages if package in _MODULES}
     if not facts:
         return {}
     instructions = architecture.named(arch()).int8_instructions
-    facts["int8 instructions"] = next((text for name, text in instructions.items() if name in features()), "unknown")
+    facts[INT8_INSTRUCTIONS] = next((text for name, text in instructions.items() if name in features()), "unknown")
     if OPENVINO in facts and (limit := os.environ.get(ONEDNN_LIMIT)):
         facts[ONEDNN_LIMIT] = limit
     return facts

@@ -208,7 +208,7 @@ def prove_object(
 
 
 def require_provable(kernel: MatmulKernel) -> None:
-    """Raise SpecError if no object of a kernel can be proved, ToolError without capstone."""
+    """Raise SpecError if objects of the kernel's architecture cannot be proved, ToolError without capstone."""
     Disassembler(machine_table(load(kernel.spec.isa)))
 
 

@@ -1,7 +1,7 @@
 """Proves the machine code of several kernels of a library, in as many processes as there are cores.
 
-As a process, `python -m bitsynth.objects.prove_library`: a line with a `KernelJob`, pickled, and the `KernelVerdict` as
-a line of JSON. It ends with its input.
+As a worker, `python -m bitsynth.objects.prove_library`, it reads a `KernelJob` from each line of its input, pickled in
+base64, and answers with a line of JSON, an `_Answer`. It ends with its input.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
         kernel: The kernel.
         function: Its function in the library.
         object: The object that has it; "" if none was looked for.
-        verdict: For which sizes it is proved; or that it is refused, as it is wrong or not understood; or that objects
-            of such a kernel cannot be proved.
+        verdict: For which sizes it is proved; or "refused", as it is wrong or not understood; or "cannot be proved", as
+            no object of such a kernel can.
         why: Why it is not proved, or not for all sizes.
         sizes: How many sizes were run.
         functions: Name, address in the object and bytes of the functions that were proved.
-        seconds: The time of the processor.
+        seconds: The CPU time of the proof.
     """
 
     kernel: str
@@ -75,7 +75,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def prove_kernel(job: KernelJob) -> KernelVerdict:
-    """Return what is shown of a kernel's machine code; SpecError if the object is damaged, ToolError as elsewhere."""
+    """Return what is shown of a kernel's machine code; SpecError for a damaged object, ToolError without capstone."""
     try:
         proof = prove_object(job.path, job.kernel, name=job.function)
     except Refuted as why:
@@ -110,8 +110,8 @@ def _verdicts(jobs: Sequence[KernelJob]) -> Iterator[KernelVerdict]:
     if workers < 2:
         yield from map(prove_kernel, jobs)
         return
-    ordered = sorted(jobs, key=lambda job: (len(job.kernel.entry.kernel.passes), job.kernel.entry.kernel.rows))
-    questions = [base64.b64encode(pickle.dumps(job)) for job in reversed(ordered)]
+    ordered = sorted(jobs, key=lambda job: (-len(job.kernel.entry.kernel.passes), -job.kernel.entry.kernel.rows))
+    questions = [base64.b64encode(pickle.dumps(job)) for job in ordered]
     try:
         for line in answers(COMMAND, questions, workers):
             answer = msgspec.json.decode(line, type=_Answer)
@@ -123,6 +123,7 @@ def _verdicts(jobs: Sequence[KernelJob]) -> Iterator[KernelVerdict]:
 
 
 def _answer(line: bytes) -> _Answer:
+    """Return the answer to a line with a job."""
     try:
         return _Answer(prove_kernel(pickle.loads(base64.b64decode(line))))
     except (SpecError, ToolError) as error:

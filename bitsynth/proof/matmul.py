@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +21,6 @@ from bitsynth.proof.multiples import encoding_obligations
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 from bitsynth.proof.orders import check_order
 from bitsynth.proof.proved import Lemmas, ProofRules
-
-if TYPE_CHECKING:
-    pass
 
 
 class MatmulRules(ProofRules[Kernel]):

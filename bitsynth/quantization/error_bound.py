@@ -3,7 +3,7 @@
 The float and the quantized network are followed at once (Xiao and Liang, Zac, section 4.2). Of each element of an edge
 three intervals are kept: the float network's numbers, the quantized network's, and their difference, the error:
 
-* a product of x + e by weights W + D instead of x by W has the error (W + D) e + D x; so it has if W is computed too;
+* a product of x + e by W + D instead of x by W has the error (W + D) e + D x, of weights W and of a second edge alike;
 * a quantizer adds at most half a step, and more where numbers lie outside its range;
 * an increasing operator that grows no faster than its input, such as Relu, moves an error towards 0 only.
 
@@ -349,9 +349,10 @@ def _linear(
 
 
 def _bilinear(matrix_of: Callable[[Floats64, Floats64], Floats64], x: Enclosure, y: Enclosure, terms: int) -> Enclosure:
-    """Return the interval of a product of two matrices of intervals (Rump, 1999): m_x m_y, and as radius
+    """Return the interval of a product of two matrices of intervals (Rump, 1999).
 
-    |m_x| r_y + r_x (|m_y| + r_y), of middles m and radii r. `terms` numbers are added for each result.
+    Of middles m and radii r its middle is m_x m_y, its radius |m_x| r_y + r_x (|m_y| + r_y), and what float64 rounds.
+    `terms` numbers are added for each result.
     """
     slack = (terms + 4) * _UNIT
     sides = []

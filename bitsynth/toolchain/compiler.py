@@ -83,7 +83,7 @@ def preferred(isa: Isa) -> Compiler:
     raise ToolError("\n".join([f"no C compiler for {isa.name} ({isa.table.arch}): {advice(isa.table)}", *tried]))
 
 
-def called(isa: Isa, name: str) -> Compiler:
+def find_compiler(isa: Isa, name: str) -> Compiler:
     """Return the compiler for `isa` of that name or family, by default the preferred one; ToolError if none works."""
     if not name:
         return preferred(isa)

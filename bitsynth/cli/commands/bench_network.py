@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.bench.network_peers import INSTALL, ONEDNN_LIMIT
+from bitsynth.bench.network_peers import INSTALL, INT8_INSTRUCTIONS, ONEDNN_LIMIT
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
@@ -225,7 +225,7 @@ def _ends(result: NetworkTimes) -> list[str]:
 def _others(settings: Mapping[str, str]) -> list[str]:
     """Return a line on the versions of other runtimes and their instructions; none if there are no others."""
     facts = dict(settings)
-    instructions, limit = facts.pop("int8 instructions", ""), facts.pop(ONEDNN_LIMIT, "")
+    instructions, limit = facts.pop(INT8_INSTRUCTIONS, ""), facts.pop(ONEDNN_LIMIT, "")
     if not facts:
         return []
     versions = ", ".join(f"{package} {version}" for package, version in facts.items())

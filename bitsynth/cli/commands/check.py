@@ -62,8 +62,8 @@ def check(
     The network is compiled and run, and the codes that differ are counted at every edge. The compiled C must equal the
     named reference, else the exit code is 1. Other runtimes (ONNX Runtime without optimization, onnx.reference and
     qonnx; of a .tflite file the reference kernels of LiteRT) may sum in another order and differ, where they are
-    installed. Inputs with numbers halfway between two codes of the
-    first quantizer, which others may round to the other code, are counted apart.
+    installed. Inputs with numbers halfway between two codes of the first quantizer, which others may round to the other
+    code, are counted apart.
 
     With --device the network is compiled for the instruction set of a board, and its self-test runs there too.
     """
@@ -116,9 +116,9 @@ def _table(result: NetworkCheck, brief: bool, gap: int, room: int) -> Table:
     out. A cell is empty where nothing was computed, or lies in no memory.
     """
     apart = [] if brief else _other_runtimes(result) if result.inputs_on_ties else []
-    counts = [*result.peers, *(f"{who} on ties" for who in apart)]
-    columns = ("operator", "by", "elements", *counts)
-    table = output.table("edge", *columns, right=("elements", *counts), whole=columns, gap=gap)
+    runtimes = [*result.peers, *(f"{who} on ties" for who in apart)]
+    columns = ("operator", "by", "elements", *runtimes)
+    table = output.table("edge", *columns, right=("elements", *runtimes), whole=columns, gap=gap)
     for edge in result.edges:
         counted = [edge.differ if who == _OURS else edge.ordinary for who in result.peers]
         cells = [_count(counts, who) for counts, who in zip(counted, result.peers, strict=True)]
@@ -155,15 +155,15 @@ def _ends(result: NetworkCheck) -> list[str]:
 def _differences(result: NetworkCheck, who: str) -> list[str]:
     """Return how many elements of another runtime differ, on ordinary inputs and on inputs with ties."""
     edges = [e for e in result.edges if who in e.differ]
-    each = sum(e.elements for e in edges) // result.inputs
+    of_one_input = sum(e.elements for e in edges) // result.inputs
     ties, ordinary = result.inputs_on_ties, result.inputs - result.inputs_on_ties
     lines = []
     if ordinary:
         differ = sum(e.ordinary[who] for e in edges)
         on = f"on {output.count(ordinary, 'input')}{' without ties' if ties else ''}"
-        lines.append(f"{who}: {differ:,} of {ordinary * each:,} elements differ {on}")
+        lines.append(f"{who}: {differ:,} of {ordinary * of_one_input:,} elements differ {on}")
     if ties:
         differ = sum(e.on_ties[who] for e in edges)
         on = f"on {output.count(ties, 'input')} with numbers on ties"
-        lines.append(f"{who}: {differ:,} of {ties * each:,} elements differ {on}")
+        lines.append(f"{who}: {differ:,} of {ties * of_one_input:,} elements differ {on}")
     return lines

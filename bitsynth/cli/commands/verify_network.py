@@ -128,10 +128,8 @@ def _compare_record(whole: Path, checked: list[CheckedCertificate], *, strict: b
     why = why_unfit(record, path, {each.path.name: each.certificate.digest for each in checked})
     if why and strict:
         raise Refuted(f"{path}: {why}; prove the library again with --objects")
-    everywhere = sum(each.verdict == "all sizes" for each in record.kernels)
-    verdict = (
-        f"{len(record.proved)} of {output.count(len(record.kernels), 'kernel')} proved, {everywhere} for all sizes"
-    )
+    kernels = output.count(len(record.kernels), "kernel")
+    verdict = f"{len(record.proved)} of {kernels} proved, {len(record.proved_for_all_sizes)} for all sizes"
     text = f"{why}: prove it with --objects" if why else f"as it was proved: {verdict}; not proved again"
     line = ReportLine("objects", (f"{path.name if why else shown(record.library)}: {text}",), free=True)
     facts = {"record": path.name, "library": record.library, "digest": record.digest, "unfit": why}

@@ -48,12 +48,12 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
         if paths != [whole]:
             require_around(whole, checked)
         texts = [each.library.text for each in checked if each.library]
-        library, flags = _library(whole, path, compiler, texts, Path(folder), say)
+        library, flags = _read_or_build(whole, path, compiler, texts, Path(folder), say)
         verdicts = objects.prove_library(library, texts, say)
-        to = path or whole.with_name(_stem(whole) + objects.LIBRARY_ENDS)
+        kept_at = path or whole.with_name(_stem(whole) + objects.LIBRARY_ENDS)
         record = objects.ObjectsRecord(
             certificates={each.path.name: each.certificate.digest for each in checked},
-            library=objects.relative_to(whole.parent, to),
+            library=objects.relative_to(whole.parent, kept_at),
             digest=library.digest,
             compilers=library.compilers,
             flags=flags,
@@ -81,10 +81,10 @@ def _check(path: Path, say: Progress) -> CheckedCertificate:
     return checked
 
 
-def _library(
+def _read_or_build(
     whole: Path, path: Path | None, compiler: str | None, texts: list[NetworkText], folder: Path, say: Progress
 ) -> tuple[CompiledLibrary, dict[str, list[str]]]:
-    """Return the library at `path`, or one compiled in `folder`, and the flags of each kernel's file in the latter."""
+    """Return the library at `path`, without flags; or one built in `folder`, with the flags of each kernel's C file."""
     from bitsynth import toolchain
     from bitsynth.isa.load import load
     from bitsynth.objects.declared import machine_table
@@ -94,7 +94,7 @@ def _library(
     table = machine_table(isa)
     flags: dict[str, list[str]] = {}
     if path is None:
-        chosen = toolchain.called(isa, compiler or "")
+        chosen = toolchain.find_compiler(isa, compiler or "")
         say(f"compiling with {chosen.name}")
         build = folder / "build"
         build.mkdir()
@@ -125,7 +125,7 @@ def _stem(certificate: Path) -> str:
 
 
 def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
-    proved, everywhere = len(record.proved), sum(each.verdict == "all sizes" for each in record.kernels)
+    proved, everywhere = len(record.proved), len(record.proved_for_all_sizes)
     functions, size, of_proved, proved_size = _totals(record)
     kernels = f"{proved} of {output.count(len(record.kernels), 'kernel')}, {everywhere} of them for every K"
     share = f"{proved_size:,} of {size:,} bytes of code, {of_proved} of {output.count(functions, 'function')}"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from bitsynth import __version__
+from bitsynth.emit.glue import PROGRAMS_FILE
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, read_file
 from bitsynth.matmul import MatmulKernel
@@ -26,6 +27,7 @@ from bitsynth.progress import Progress
 _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
 """Ends of the names of a record, and of a library that was compiled to be proved."""
 _FORMAT = 1
+_ADVICE = "remove it, or prove the library again with --objects"
 
 
 class CodeShare(msgspec.Struct, frozen=True):
@@ -64,6 +66,11 @@ class ObjectsRecord(msgspec.Struct, frozen=True, kw_only=True):
     def proved(self) -> list[KernelVerdict]:
         """The kernels whose machine code was proved."""
         return [each for each in self.kernels if each.is_proved]
+
+    @property
+    def proved_for_all_sizes(self) -> list[KernelVerdict]:
+        """The kernels whose machine code was proved for all sizes."""
+        return [each for each in self.kernels if each.verdict == "all sizes"]
 
 
 def prove_library(library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress) -> list[KernelVerdict]:
@@ -114,7 +121,7 @@ def _part(name: str, texts: Sequence[NetworkText]) -> str:
     for text in texts:
         if name in text.parts.kernels or name in {Path(file).stem for x in text.parts.columns.values() for file in x}:
             return "kernels"
-        if name in text.parts.epilogues or name == "bs_glue_programs":
+        if name in text.parts.epilogues or name == Path(PROGRAMS_FILE).stem:
             return "elementwise programs"
     return "runtime" if name.startswith("bs_") else "network"
 
@@ -145,13 +152,10 @@ def read_record(path: Path) -> ObjectsRecord | None:
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise SpecError(f"{path} is no record of machine code ({str(error)[:200]}); {_AGAIN}") from None
+        raise SpecError(f"{path} is no record of machine code ({str(error)[:200]}); {_ADVICE}") from None
     if record.format != _FORMAT:
-        raise SpecError(f"{path} is no record of format {_FORMAT}; {_AGAIN}")
+        raise SpecError(f"{path} is no record of format {_FORMAT}; {_ADVICE}")
     return record
-
-
-_AGAIN = "remove it, and prove the library again with --objects"
 
 
 def why_unfit(record: ObjectsRecord, path: Path, certificates: Mapping[str, str]) -> str:

@@ -210,7 +210,7 @@ def cost_of(group: FusionGroup, def_use: DefUse) -> GroupCost:
 
 
 def _column_cycles(layer: PackedLayer, products: int, processor: Processor) -> float:
-    """Return the cycles in which a layer packs its weights at run time, once for each product; 0 if it has its own."""
+    """Return the cycles of packing a layer's weights at run time, once for each product; 0 if they are constant."""
     if layer.codes is not None:
         return 0.0
     assert isinstance(layer.plan.kernel, MatmulKernel)

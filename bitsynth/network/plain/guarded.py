@@ -23,9 +23,9 @@ once.
 
 The root of a sum whose terms are all positive or 0, as of squares, has a bound too, since S = x there. The real number
 is then the root, or as in pairs the float64 that the runtime's function gives for the float64 nearest to x; that
-function is off a root by 2 u at most.
-With an operand off by ((1 + u)^n - 1) x + E, a root of x has a relative error of no more than (1 + u)^n - 1, and the
-square root of E in addition. The operand's last rounding and two roots make n greater by 6, and
+function is off a root by 2 u at most. With an operand off by ((1 + u)^n - 1) x + E, a root of x has a relative error of
+no more than (1 + u)^n - 1, and the square root of E in addition. The operand's last rounding and two roots make n
+greater by 6, and
 
     1.01 (E + 2^-1022)^(1/2) + 2^-510                               is E of a root.
 
@@ -134,8 +134,8 @@ class NumberError:
         is_constant: Whether it is a constant.
         is_power: Whether it is a constant of powers of two, by which products are not rounded.
         is_number: Whether it is known not to be NaN.
-        sign: 1 if no term is below 0, 0 if all have one sign, None if that is not known. The size of a number other
-            than None is its absolute value.
+        sign: 1 if no term is below 0; 0 if all terms have the same sign, whichever it is; None if neither is known.
+            Unless it is None, the size is the absolute value of the number.
     """
 
     size: LoopTerm
