@@ -54,7 +54,7 @@ def test_products_are_exact_on_32_bit_arm(kernel, runner, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("solved", [(2, 1)], indirect=True, ids=str)
 def test_every_compiler_builds_its_program(kernel):
-    """Zig would build a whole libc first."""
+    """Zig is left out, as it would build a whole libc first."""
     isa, program = load.load(ISA), qemu.find(EMULATOR.qemu)
     if program is None:
         pytest.skip("qemu is not on PATH")

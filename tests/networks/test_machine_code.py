@@ -36,7 +36,7 @@ def library():
 
 @pytest.fixture
 def folder(tmp_path):
-    """The network's folder, and in its folder `build` an archive of the kernel's object and the header's question."""
+    """The network's folder, with an archive in its folder `build`: the kernel's object, and one without a kernel."""
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     if features.arch() != "x86_64" or not (shutil.which("gcc") and shutil.which("ar")):
@@ -197,7 +197,7 @@ def test_without_the_packages_it_says_what_to_install(folder, ended, monkeypatch
 
 
 def test_a_kernel_of_which_no_object_can_be_proved_is_reported(folder, ended, monkeypatch):
-    """Processors here have no such instructions, or capstone knows them."""
+    """A patch refuses it: objects of each kernel that compiles on x86 can be proved."""
     from bitsynth.errors import SpecError
 
     def refuse(kernel):

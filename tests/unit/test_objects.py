@@ -310,12 +310,12 @@ LATE = {
 
 
 def compiled(folder, name, old, new):
-    """The object that gcc makes of a kernel's C in which a part is replaced."""
+    """The object that gcc makes with -O2 of a kernel's C in which `old` is replaced by `new`."""
     return compiled_kernel(folder, kernel_of(name), old, new, "-O2")
 
 
 def compiled_kernel(folder, kernel, old, new, level):
-    """The same, of a form of a kernel."""
+    """The object that gcc makes with optimization `level` of a kernel's C in which `old` is replaced by `new`."""
     if features.arch() != "x86_64" or not shutil.which("gcc"):
         pytest.skip("needs gcc for x86_64")
     for file, text in kernel.files.items():
