@@ -24,7 +24,7 @@ from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel import inputs, program
 from bitsynth.layers import tuned
 from bitsynth.network.arena import plan_arena
-from bitsynth.network.certificate import checker
+from bitsynth.network.certificate import checker, objects
 from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.store import entry
@@ -174,7 +174,8 @@ def test_every_table_of_a_kernel_file_is_looked_at():
 def test_every_format_of_a_file():
     rows = sections("develop/stability.md")["Files"][1:]
     formats = [int(row[1]) for row in rows if row[1].isdigit()]
-    assert formats == [entry.FORMAT, DEPTHWISE.format, ELEMENTWISE.format, checker.FORMAT, tuned.FORMAT, study.FORMAT]
+    of_networks = [checker.FORMAT, objects.FORMAT]
+    assert formats == [entry.FORMAT, DEPTHWISE.format, ELEMENTWISE.format, *of_networks, tuned.FORMAT, study.FORMAT]
 
 
 def test_every_variable_of_the_environment():

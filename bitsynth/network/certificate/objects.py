@@ -26,7 +26,8 @@ from bitsynth.progress import Progress
 
 _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
 """Ends of the names of a record, and of a library that was compiled to be proved."""
-_FORMAT = 1
+FORMAT = 1
+"""The version of the format of records."""
 _ADVICE = "remove it, or prove the library again with --objects"
 
 
@@ -52,7 +53,7 @@ class ObjectsRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     about: str = MARK
-    format: int = _FORMAT
+    format: int = FORMAT
     version: str = __version__
     certificates: dict[str, str]
     library: str
@@ -153,8 +154,8 @@ def read_record(path: Path) -> ObjectsRecord | None:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise SpecError(f"{path} is no record of machine code ({str(error)[:200]}); {_ADVICE}") from None
-    if record.format != _FORMAT:
-        raise SpecError(f"{path} is no record of format {_FORMAT}; {_ADVICE}")
+    if record.format != FORMAT:
+        raise SpecError(f"{path} is no record of format {FORMAT}; {_ADVICE}")
     return record
 
 
