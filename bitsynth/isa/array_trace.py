@@ -85,7 +85,8 @@ class _Lanes:
     def __getitem__(self, at: Any) -> Bits | _Lanes:
         if isinstance(at, slice):
             return _Lanes(self.bits, self.rows[at])
-        return _Lane(_DOMAIN, self.bits, self.rows if at is _numbers(len(self.rows)) else self.rows[at])
+        is_every_lane = at is _numbers(len(self.rows))  # In order, as `lanes_of` asks for them: no copy is needed.
+        return _Lane(_DOMAIN, self.bits, self.rows if is_every_lane else self.rows[at])
 
     def __iter__(self) -> Iterator[Bits]:
         return (_Lane(_DOMAIN, self.bits, row) for row in self.rows)
@@ -103,15 +104,15 @@ class _Lanes:
 @cache
 def _takes_arrays(instr: Instr) -> bool:
     """Return whether lanes differ only in the lanes and bits of operands that they read."""
-    return _is_free(instr.tree)
+    return _only_selects(instr.tree)
 
 
-def _is_free(node: ast.AST) -> bool:
-    """Return whether a lane's number only selects lanes and bits, and is used for nothing else."""
+def _only_selects(node: ast.AST) -> bool:
+    """Return whether a lane's number, `i`, only selects lanes and bits, and is used for nothing else."""
     if isinstance(node, ast.Name):
         return node.id != "i"
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
-        return _is_free(node.value)
+        return _only_selects(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift) and isinstance(node.left, ast.Subscript):
-        return _is_free(node.left)
-    return all(map(_is_free, ast.iter_child_nodes(node)))
+        return _only_selects(node.left)
+    return all(map(_only_selects, ast.iter_child_nodes(node)))

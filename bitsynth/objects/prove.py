@@ -183,7 +183,7 @@ def prove_object(
     reference = ProgramRun.of(kernel, values)
     loaded = _loaded()
     files = _two_files(path, machine_table(isa), loaded)
-    features = {isa[op].feature for op in program.forms}
+    features = _features_of(program)
     processors = [CodeProcessor(file, isa, values, CallMemory(values), features) for file in files]
     addresses = [file.function(name) for file in files]
     for sizes in sizes_of(program):
@@ -205,6 +205,11 @@ def prove_object(
     _cover(proof, processors)
     proof.seconds = time.process_time() - start
     return proof
+
+
+def _features_of(program: Kernel) -> set[str]:
+    """Return the features that a kernel asks the processor for."""
+    return {load(program.isa)[op].feature for op in program.forms}
 
 
 def require_provable(kernel: MatmulKernel) -> None:
@@ -236,12 +241,11 @@ def _apply_rule(path: Path, kernel: MatmulKernel, name: str, *, outer_first: boo
 
     program, values = kernel.entry.kernel, Contents()
     isa = load(program.isa)
-    features = {isa[op].feature for op in program.forms}
     file = read_object(path, machine_table(isa))
     reference = ProgramRun.of(kernel, values)
     memory = AffineMemory(values, file=file, kernel=program, row_terms=reference.row_terms)
     reference = replace(reference, part=memory.part)
-    processor = CodeProcessor(file, isa, values, memory, features, any_place=True)
+    processor = CodeProcessor(file, isa, values, memory, _features_of(program), any_place=True)
     rule = LoopRule(processor, memory, reference, file.function(name or kernel.name), outer_first)
     return rule.prove(), processor
 

@@ -12,6 +12,7 @@ from bitsynth.bench.plots.panels import COLORS, panels, plain, save
 
 _COLORS = dict(zip(PARTS, COLORS, strict=False))
 _LONGEST = 40
+"""The most letters of a step's name that are shown, its last ones."""
 
 
 def draw(times: NetworkTimes, stem: Path) -> None:
