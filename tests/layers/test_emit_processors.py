@@ -93,11 +93,10 @@ def test_a_bad_name_is_said_as_it_was_given(name):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_processor_it_runs_on_decides(tmp_path, packed):
+def test_the_processor_it_runs_on_decides(tmp_path):
     """Under an emulator of each; the self-test is of all that it can run."""
-    options = {"layout": "packed", "epilogue": Thresholds(LEVELS)} if packed else {}
-    write_texts(tmp_path / "conv", processors.files("conv", made(*CPUS, **options)))
+    packed = made(*CPUS, layout="packed", epilogue=Thresholds(LEVELS))
+    write_texts(tmp_path / "conv", processors.files("conv", packed))
     choosing(tmp_path, "conv", APP, CHOICES)
 
 

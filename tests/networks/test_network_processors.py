@@ -197,8 +197,7 @@ def test_a_certificate_of_processors_is_not_believed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
-@pytest.mark.parametrize("has_weights_file", [False, True])
-def test_the_processor_it_runs_on_decides(made, tmp_path, has_weights_file):
+def test_the_processor_it_runs_on_decides(made, tmp_path):
     """Under an emulator of each; the self-test is of all that it can run, and all give the same."""
-    write_texts(tmp_path / "net", processors.files("net", made, weights_file=has_weights_file))
+    write_texts(tmp_path / "net", processors.files("net", made, weights_file=True))
     choosing(tmp_path, "net", APP, CHOICES)
