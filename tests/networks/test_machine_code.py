@@ -135,11 +135,11 @@ def test_a_record_of_somebody_else_is_not_replaced(folder, ended):
 def test_files_of_a_compiler_are_left_in_its_folder_alone(tmp_path, monkeypatch):
     """A compiler that is ended has no time to remove them."""
     from bitsynth.isa.load import load
-    from bitsynth.toolchain import build_library, called, cmake
+    from bitsynth.toolchain import build_library, find_compiler
 
-    compiler, seen = called(load("avx2"), ""), []
-    monkeypatch.setattr(cmake.shutil, "which", lambda name: name)
-    monkeypatch.setattr(cmake.tool, "run", lambda command, folder, env: seen.append(env["TMPDIR"]))
+    compiler, seen = find_compiler(load("avx2"), ""), []
+    monkeypatch.setattr("bitsynth.toolchain.cmake.shutil.which", lambda name: name)
+    monkeypatch.setattr("bitsynth.toolchain.cmake.tool.run", lambda command, folder, env: seen.append(env["TMPDIR"]))
     with pytest.raises(ToolError, match=r"made no libnet\.a"):
         build_library(tmp_path, "net", tmp_path, compiler)
     assert seen == [str(tmp_path)] * 2

@@ -28,7 +28,7 @@ _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
 """Ends of the names of a record, and of a library that was compiled to be proved."""
 FORMAT = 1
 """The version of the format of records."""
-_ADVICE = "remove it, or prove the library again with --objects"
+_ADVICE = "remove it, and prove the library again with --objects"
 
 
 class CodeShare(msgspec.Struct, frozen=True):
