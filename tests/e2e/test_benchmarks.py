@@ -1,5 +1,6 @@
 """Every benchmark runs with small settings and prints JSON; what it measures is not judged."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -257,7 +258,8 @@ def test_compile_times_are_measured():
 @pytest.mark.slow
 def test_networks_are_measured_by_width(tmp_path, skip_lesser):
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("openvino")
+    if importlib.util.find_spec("openvino") is None:
+        pytest.skip("peers not installed: openvino")
     skip_lesser("avx2")
     small = "--only", "small_vgg", "--size", 8, "--rounds", 1
     answer = printed("networks_by_width.py", "--isa", "avx2", *small, "--widths", "A2W1", "A4W4", "--results", tmp_path)
