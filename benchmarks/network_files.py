@@ -124,29 +124,20 @@ def quantized(
     model: Any, calibration: NDArray[Any] | Feed, path: Path, w_bits: int, act_bits: int, **reading: Any
 ) -> Path:
     """Write a network as `quantize` makes it with these bits, unless the file is there; return its path."""
-    if not path.is_file():
-        result = bitsynth.quantize(
-            model,
-            calibration,
-            cycles=ANY_CYCLES,
-            isa="neon",
-            cpu="a72",
-            act_bits=(act_bits,),
-            w_bits=(w_bits,),
-            batch=1,
-            **reading,
-        )
-        onnx.save(result.model, path)
-    return path
+    options: dict[str, Any] = {"act_bits": (act_bits,), "w_bits": (w_bits,), "isa": "neon", "cpu": "a72", **reading}
+    return _quantized_once(model, calibration, path, cycles=ANY_CYCLES, **options)
 
 
 def searched(network: float_networks.FloatNetwork, path: Path, isa: str, cpu: str = "") -> Path:
     """Write a network with the bits that the search chooses, unless the file is there; return its path."""
+    options: dict[str, Any] = {"labels": network.classes, "loss": MAX_LOSS, "isa": isa, "cpu": cpu}
+    return _quantized_once(network.model, network.calibration, path, **options)
+
+
+def _quantized_once(model: Any, calibration: NDArray[Any] | Feed, path: Path, **options: Any) -> Path:
+    """Write a network as `quantize` makes it, for one sample a call, unless the file is there; return its path."""
     if not path.is_file():
-        result = bitsynth.quantize(
-            network.model, network.calibration, labels=network.classes, loss=MAX_LOSS, isa=isa, cpu=cpu, batch=1
-        )
-        onnx.save(result.model, path)
+        onnx.save(bitsynth.quantize(model, calibration, batch=1, **options).model, path)
     return path
 
 
