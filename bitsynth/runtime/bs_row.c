@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* With at most so many channels no size overflows. */
+/* Up to this number of channels no size overflows. */
 enum { MOST_CHANNELS = 1 << 20 };
 
 /* The arena: the row's address for each row of a tile, accumulators, then results that are copied
