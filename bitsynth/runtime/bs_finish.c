@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: 2026 the bitsynth authors */
 /* SPDX-License-Identifier: MIT */
 /* The results of a strip's accumulators. */
-#include "bs_call.h"
 #include "bs_exact.h"
+
+#include "bs_call.h"
 
 #include <string.h>
 

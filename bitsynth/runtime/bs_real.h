@@ -11,14 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What follows is compiled without fused multiplications and additions, but for those written; and
- * for vectors, as nobody reads the flags of exceptions. */
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC optimize("fp-contract=off", "no-trapping-math")
-#endif
-
 /* Bits. */
 
 static inline double bs_double_of_bits(uint64_t bits)

@@ -1,6 +1,7 @@
 """Elementwise specs as plain C: to the bit what their meaning gives, at ties, ends of ranges and odd floats too."""
 
 import itertools
+import os
 import zlib
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from bitsynth import toolchain
 from bitsynth.emit import plain
-from bitsynth.emit.runtime_files import runtime_files
+from bitsynth.emit.runtime_files import network_files, runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
@@ -17,6 +18,7 @@ from bitsynth.kernel.elementwise.program import PlainProgram
 from bitsynth.layers.epilogues.floats import gated_spec, rescale_spec, scale_spec
 from bitsynth.layers.epilogues.requantize import requantize_any_spec, requantize_spec
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
+from bitsynth.processes import tool
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
@@ -280,6 +282,29 @@ def test_nothing_is_undefined():
     strict = ("-Wpedantic", "-Wconversion", "-Wshadow", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
     runner = compiled("avx2", SPECS, gcc, flags=("-O1", *strict))
     assert [spec.name for spec in SPECS if wrong(runner, spec)] == []
+
+
+CLIPPED = """
+void clip(size_t count, const float *restrict from, uint8_t *restrict to);
+void clip(size_t count, const float *restrict from, uint8_t *restrict to)
+{
+    for (size_t i = 0; i < count; ++i)
+        to[i] = (uint8_t)bs_whole32(bs_flt(0x3f800000, bs_bits(from[i])) ? 1 : (double)from[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("headers", [("bs_plain.h", "bs_real.h"), ("bs_real.h", "bs_plain.h")], ids=" ".join)
+def test_functions_of_all_headers_are_inlined(headers, tmp_path):
+    """GCC inlines no function that was compiled by other rules of floats, and vectorizes no loop that calls it."""
+    compiler = toolchain.compilers(isa := load("avx2"))[0]
+    for name, text in (runtime_files(threads=False) | network_files()).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "clip.c").write_text("".join(f'#include "{name}"\n' for name in headers) + CLIPPED)
+    flags = compiler.flags([*isa.requirements().cc_flags, "-std=c11", "-O3", "-S", "-o", "clip.s", "clip.c"])
+    tool.run([*compiler.command, *flags], tmp_path, {**os.environ, **compiler.environment})
+    assembly = (tmp_path / "clip.s").read_text()
+    assert [name for name in ("bs_flt", "bs_bits", "bs_whole32") if name in assembly] == []
 
 
 NAMED = {spec.name: spec for spec in MORE}

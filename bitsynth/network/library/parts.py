@@ -134,7 +134,7 @@ class Parts:
         if self.has_glue:
             files |= {**glue, **_glue_programs(self.isa)}
         available = {**layers, **glue, **network_files()}
-        return files | _with_included(available, {"bs_layer.h", *self.headers})
+        return files | _with_included(available, {"bs_exact.h", "bs_layer.h", *self.headers})
 
     def symbols(self, files: Mapping[str, str]) -> list[str]:
         """Return the names of external linkage in `files` without the pool's, which differ between networks."""

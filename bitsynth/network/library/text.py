@@ -212,7 +212,7 @@ class NetworkText:
         return next((k for k, s in enumerate(self.program.steps) if given & {*s.outputs}), len(self.program.steps))
 
     def _headers(self, kernels: Sequence[str], epilogues: Sequence[str]) -> list[str]:
-        runtime = {"bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
+        runtime = {"bs_exact.h", "bs_layer.h", *(["bs_glue.h"] if self.parts.has_glue else []), *self.parts.headers}
         runtime |= {"bs_matrices.h"} if self.parts.columns else set()
         own = [*(f"{k}_layer.h" for k in kernels), *(f"{k}_columns.h" for k in self.parts.columns)]
         return [*sorted(runtime), *own, *(f"{p}.h" for p in epilogues)]
