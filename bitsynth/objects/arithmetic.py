@@ -14,10 +14,10 @@ class Flags:
     """The flags zero, carry, sign and overflow, 0 or 1; None where they have no value.
 
     Those of a difference of numbers that are not known are the two numbers `compared`; those of another result are it
-    and 0, with a value of the flag zero alone where `zero_only`.
+    and 0, with a value of the flag zero alone where `zero_only`. Those of data have no value: `of_data`.
     """
 
-    __slots__ = ("carry", "compared", "overflow", "sign", "zero", "zero_only")
+    __slots__ = ("carry", "compared", "of_data", "overflow", "sign", "zero", "zero_only")
 
     def __init__(self) -> None:
         self.zero: int | None = None
@@ -25,12 +25,12 @@ class Flags:
         self.sign: int | None = None
         self.overflow: int | None = None
         self.compared: tuple[AffineNumber | int, AffineNumber | int] | None = None
-        self.zero_only = False
+        self.zero_only = self.of_data = False
 
     def clear(self) -> None:
         """Leave no flag a value."""
         self.zero = self.carry = self.sign = self.overflow = self.compared = None
-        self.zero_only = False
+        self.zero_only = self.of_data = False
 
 
 def as_signed(x: int, bits: int) -> int:
@@ -66,7 +66,7 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *,
         case "xor":
             result = a ^ b
         case _:
-            n = b & (_LONG if bits == _LONG + 1 else _SHORT)
+            n = shift_amount(b, bits)
             if n == 0:  # Shifts by 0 leave flags as they are.
                 return a
             result, carry = _shifted(what.does, a, n, bits)
@@ -113,6 +113,11 @@ def affine_result(
     else:
         flags.compared, flags.zero_only = (result, 0), True
     return result
+
+
+def shift_amount(n: int, bits: int) -> int:
+    """Return how far a number of `bits` bits is shifted by `n`."""
+    return n & (_LONG if bits == _LONG + 1 else _SHORT)
 
 
 def _lost(signed: int, bits: int) -> int:

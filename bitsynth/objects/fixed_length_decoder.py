@@ -6,6 +6,7 @@ Capstone's operands say which registers, lanes and shifts an instruction has.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.objects.affine import AffineNumber, GeneralNumber, is_multiple
 from bitsynth.objects.arithmetic import as_signed
-from bitsynth.objects.declared import by_mnemonic
+from bitsynth.objects.declared import GeneralOperation, by_mnemonic
 from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
@@ -25,8 +26,29 @@ _VECTOR = 16
 """Bytes of a vector register."""
 _EVERY = (1 << 8 * WORD) - 1
 _LANES = {"B": 8, "H": 16, "S": 32, "D": 64, "Q": 128}
+_SHIFTS = {
+    "LSL": GeneralOperation("shift left", flags=False),
+    "LSR": GeneralOperation("shift right", flags=False),
+    "ASR": GeneralOperation("shift right signed", flags=False),
+}
+_THEN = {"add": GeneralOperation("add", flags=False), "subtract": GeneralOperation("subtract", flags=False)}
+_OR = GeneralOperation("or", flags=False)
+_EXTENDED_BITS = {"B": 8, "H": 16, "W": 32, "X": 64}
+"""The bits that an extension takes, by the end of its name."""
 _GROUP = "4B"
 """The arrangement of a lane that is four bytes, of which dot products take one."""
+
+
+@cache
+def _constant_names(module: str) -> dict[str, dict[int, str]]:
+    """Return the names of arrangements, conditions, shifts and extensions in a module of capstone, by number."""
+    names: dict[str, dict[int, str]] = {start: {} for start in ("VAS", "CC", "SFT", "EXT")}
+    constants = import_module(f"capstone.{module}")
+    for name in dir(constants):
+        start, _, what = name.removeprefix(f"{module.upper()}_").partition("_")
+        if start in names and what != "INVALID":
+            names[start][getattr(constants, name)] = what
+    return names
 
 
 class FixedLengthDecoder(InstructionDecoder):
@@ -34,12 +56,7 @@ class FixedLengthDecoder(InstructionDecoder):
 
     def __init__(self, isa: Isa, registers: RegisterFile, features: Collection[str], capstone: Any) -> None:
         super().__init__(isa, registers, features, capstone)
-        names: dict[str, dict[int, str]] = {start: {} for start in ("VAS", "CC", "SFT", "EXT")}
-        constants, start_of_all = import_module(f"capstone.{self._table.constants}"), self._table.constants.upper()
-        for name in dir(constants):
-            start, _, what = name.removeprefix(f"{start_of_all}_").partition("_")
-            if start in names and what != "INVALID":
-                names[start][getattr(constants, name)] = what
+        names = _constant_names(self._table.constants)
         self._arrangements, self._conditions = names["VAS"], names["CC"]
         self._shifts, self._extensions = names["SFT"], names["EXT"]
         self._ways: dict[str, Callable[[Any, int, str], Action]] = {
@@ -135,12 +152,31 @@ class FixedLengthDecoder(InstructionDecoder):
         registers = self._registers
 
         def read() -> GeneralContent:
-            x = registers.number(plain())
+            content = plain()
+            if registers.is_data(content):
+                return self._changed_data(content, extension, shift, amount, size)
+            x = registers.number(content)
             if extension:
                 x = _extended(x, extension, size)
             return registers.held(_shifted(x, shift, amount, 8 * size))
 
         return read
+
+    def _changed_data(self, x: GeneralContent, extension: str, shift: str, amount: int, size: int) -> GeneralContent:
+        """Return data that was extended to `size` bytes and shifted."""
+        registers, values = self._registers, self._registers.values
+        if extension:
+            own = _EXTENDED_BITS[extension[-1]] // 8
+            if extension[0] == "S":
+                x = registers.sign_extended(x, own, size)
+            else:
+                x = registers.of_content(values.content((*registers.lowest(x, own).data, *[0] * (size - own))))
+        if shift == "ROR":
+            low, high = (
+                registers.result(_SHIFTS[k], x, n, 8 * size) for k, n in (("LSR", amount), ("LSL", 8 * size - amount))
+            )
+            return registers.result(_OR, low, high, 8 * size)
+        return registers.result(_SHIFTS[shift], x, amount, 8 * size) if shift else x
 
     def _numbers(self, ins: Any, operands: Collection[Any], size: int) -> list[Callable[[], GeneralNumber]]:
         """Return functions that read operands as numbers of `size` bytes."""
@@ -164,17 +200,16 @@ class FixedLengthDecoder(InstructionDecoder):
         given = operands[1:] if what.result else operands
         if len(given) + (what.first is not None) != 2 + (what.then != ""):
             raise NotShown(UNKNOWN_OPERANDS)
-        reads = self._numbers(ins, given, size)
-        write = self._number_writer(ins, operands[0]) if what.result else None
-        every = (1 << 8 * size) - 1
+        reads = [self._reader(ins, operand, size) for operand in given]
+        write = self._writer(ins, operands[0]) if what.result else None
 
         def run() -> None:
             a, b, *more = ([] if what.first is None else [what.first]) + [read() for read in reads]
             result = registers.result(what, a, b, 8 * size)
-            if more:
-                result = more[0] + result if what.then == "add" else more[0] - result
+            for x in more:
+                result = registers.result(_THEN[what.then], x, result, 8 * size)
             if write is not None:
-                write(result & every if isinstance(result, int) else result)
+                write(result)
 
         return run
 
@@ -182,7 +217,7 @@ class FixedLengthDecoder(InstructionDecoder):
         """Return a function that compares where a condition holds, and else sets flags to a number."""
         registers, operands, what = self._registers, ins.operands, self._table.arithmetic[ins.mnemonic]
         size, otherwise = self._size(ins, operands[0]), int(operands[2].imm)
-        left, right = self._numbers(ins, operands[:2], size)
+        left, right = (self._reader(ins, operand, size) for operand in operands[:2])
         holds = self._condition(ins)
 
         def run() -> None:
@@ -307,7 +342,7 @@ class FixedLengthDecoder(InstructionDecoder):
 
             def to_general(x: Content) -> None:
                 x = registers.values.content((*x.data, *[0] * (whole - len(x))))
-                write(x.as_int if x.is_known else x)
+                write(registers.of_content(x))
 
             return to_general
         number, index = registers.vector_number(self._register(ins, operand)), operand.vector_index
@@ -490,13 +525,14 @@ class FixedLengthDecoder(InstructionDecoder):
         if len({x.reg for x in targets}) < len(targets) or len(targets) != len(pieces):
             raise NotShown("it loads a register twice")
         writes = [self._into(ins, x) for x, _ in pieces]
+        signed_to = self._size(ins, targets[0])
 
         def value(content: Content) -> Content:
             if repeated:
                 return registers.values.content(content.data * lanes)
             if signed:
-                x = as_signed(registers.known(content.as_int if content.is_known else content), 8 * len(content))
-                return registers.values.number(x, self._size(ins, targets[0]))
+                x = registers.sign_extended(registers.of_content(content), len(content), signed_to)
+                return registers.lowest(x, signed_to)
             return content
 
         def run(at: GeneralNumber) -> None:
@@ -593,7 +629,7 @@ def _is_vector(form: Instr) -> bool:
 
 def _extended(x: GeneralNumber, extension: str, size: int) -> GeneralNumber:
     """Return a number whose low byte, half, word or all of it was extended to `size` bytes."""
-    bits = {"B": 8, "H": 16, "W": 32, "X": 64}[extension[-1]]
+    bits = _EXTENDED_BITS[extension[-1]]
     if isinstance(x, AffineNumber):
         if bits == 8 * WORD == 8 * size:
             return x

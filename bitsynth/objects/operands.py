@@ -1,7 +1,7 @@
 """The registers of a processor that runs machine code, and functions that read and write them.
 
-General registers hold numbers; what was read from a buffer may pass through them, and nothing may be computed of it
-there. Vector registers hold contents, as wide as what was written last; above that are zeros.
+General registers hold numbers, or data: what was read from a buffer, or computed of it. Vector registers hold
+contents, as wide as what was written last; above that are zeros.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
-from bitsynth.objects.arithmetic import Flags, affine_result, computed
-from bitsynth.objects.declared import Condition, GeneralOperation, MachineTable
+from bitsynth.objects.arithmetic import Flags, affine_result, as_signed, computed
+from bitsynth.objects.data_operations import computed_of_data, sign_extended
+from bitsynth.objects.declared import FLAGS, Condition, GeneralOperation, MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.values import Content, Contents
 
@@ -101,10 +102,14 @@ class RegisterFile:
         x = reduced(x) if isinstance(x, AffineNumber) else x
         return self.values.memory(x, 0, WORD) if isinstance(x, AffineNumber) else x
 
+    def of_content(self, x: Content) -> GeneralContent:
+        """Return bytes as what a general register holds."""
+        return x.as_int if x.is_known else x
+
     def known(self, x: GeneralContent) -> int:
         """Return what a general register holds as a number that is known; NotShown if it is none."""
         if not isinstance(x, int):
-            raise NotShown("a general register that holds data is computed with")
+            raise NotShown("a general register that holds data is computed with in a way that is not known")
         return x
 
     def number(self, x: GeneralContent) -> GeneralNumber:
@@ -138,7 +143,7 @@ class RegisterFile:
         if flags.compared is not None:
             return bool(holds(*self._flag_values(reads).values(), 0))
         if any(getattr(flags, name) is None for name in reads):
-            raise NotShown("it depends on flags that have no value")
+            raise NotShown("it depends on data" if flags.of_data else "it depends on flags that have no value")
         return bool(holds(flags.zero, flags.carry, flags.sign, flags.overflow, 0))
 
     def _flag_values(self, reads: Sequence[str]) -> dict[str, int]:
@@ -171,7 +176,7 @@ class RegisterFile:
         pointer = self.number(self.general[self.table.stack])
         content = self.memory.load(pointer, WORD)
         self.set_stack(self.held(pointer + WORD))
-        return content.as_int if content.is_known else content
+        return self.of_content(content)
 
     def set_stack(self, x: GeneralContent) -> None:
         """Write the stack pointer: stack too far below it loses its values."""
@@ -230,7 +235,7 @@ class RegisterFile:
                 return old & ~every | x & every
             above = self.values.number(0, WORD) if size >= CLEARS_ABOVE else self.content(old)
             joined = self.values.content((*self.lowest(x, size).data, *above.data[size:]))
-            return joined.as_int if joined.is_known else joined
+            return self.of_content(joined)
 
         if full == self.table.stack:
             return lambda x: self.set_stack(written(x))
@@ -243,7 +248,7 @@ class RegisterFile:
     def loaded(self, address: GeneralNumber, size: int) -> GeneralContent:
         """Return what a general register holds after `size` bytes of memory were read to it."""
         content = self.memory.load(address, size)
-        return content.as_int if content.is_known else content
+        return self.of_content(content)
 
     def vector_number(self, name: str) -> int:
         """Return the number of the vector register called `name`; NotShown if it is not known."""
@@ -261,8 +266,32 @@ class RegisterFile:
         """Return the content of a whole register: above what was written there are zeros."""
         return x if len(x) == self._widest else self.values.content((*x.data, *[0] * (self._widest - len(x))))
 
-    def result(self, what: GeneralOperation, a: GeneralNumber, b: GeneralNumber, bits: int) -> GeneralNumber:
-        """Return the result of an operation on numbers of `bits` bits, and set the flags that it sets."""
+    def result(self, what: GeneralOperation, a: GeneralContent, b: GeneralContent, bits: int) -> GeneralContent:
+        """Return the result of an operation on `bits` bits, and set the flags that it sets."""
+        if self.is_data(a) or self.is_data(b):
+            return self._result_of_data(what, a, b, bits)
+        return self.held(self._result_of_numbers(what, self.number(a), self.number(b), bits))
+
+    def is_data(self, x: GeneralContent) -> bool:
+        """Return whether a general register that holds `x` holds data: no number, known or not."""
+        return not isinstance(x, int) and affine_of(x) is None
+
+    def _result_of_data(
+        self, what: GeneralOperation, a: GeneralContent, b: GeneralContent, bits: int
+    ) -> GeneralContent:
+        flags, size = self.flags, bits // 8
+        if what.does.startswith("shift") and not isinstance(b, int):
+            raise NotShown("it shifts by a number that depends on data")
+        result = computed_of_data(self.values, what, self.lowest(a, size), self.lowest(b, size), bits, flags.carry)
+        if what.flags and not set(FLAGS) <= set(what.keeps):
+            carry = flags.carry
+            flags.clear()
+            flags.of_data, flags.carry = True, carry if "carry" in what.keeps else None
+        return self.of_content(result)
+
+    def _result_of_numbers(
+        self, what: GeneralOperation, a: GeneralNumber, b: GeneralNumber, bits: int
+    ) -> GeneralNumber:
         flags = self.flags if what.flags else Flags()
         if what.complement:
             b = -b - 1
@@ -280,3 +309,9 @@ class RegisterFile:
         if self.table.carry_is_no_borrow and what.does != "subtract":
             flags.zero_only = True  # The others would be those of a difference.
         return out
+
+    def sign_extended(self, x: GeneralContent, size: int, to: int) -> GeneralContent:
+        """Return the lowest `size` bytes of what a general register holds, with their sign as `to` bytes."""
+        if isinstance(x, int):
+            return as_signed(x & (1 << 8 * size) - 1, 8 * size) & (1 << 8 * to) - 1
+        return self.of_content(sign_extended(self.values, self.lowest(x, size), to))

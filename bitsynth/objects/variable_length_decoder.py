@@ -183,7 +183,7 @@ class VariableLengthDecoder(InstructionDecoder):
         name, registers = ins.reg_name(operand.reg), self._registers
         if registers.is_general(name):
             write = registers.general_writer(name, operand.size)
-            return lambda x: write(x.as_int if x.is_known else x)
+            return lambda x: write(registers.of_content(x))
         number = registers.vector_number(name)
 
         def set_register(x: Content) -> None:
@@ -260,8 +260,8 @@ class VariableLengthDecoder(InstructionDecoder):
             return lambda: write_number(address())
         read = self._reader(ins, operands[1], following)
         if does == "move signed":
-            bits = 8 * operands[1].size
-            return lambda: write(as_signed(registers.known(read()), bits))
+            given, to = operands[1].size, operands[0].size
+            return lambda: write(registers.sign_extended(read(), given, to))
         size = operands[0].size
 
         def move() -> None:
@@ -281,12 +281,12 @@ class VariableLengthDecoder(InstructionDecoder):
         if len(given) + (what.first is not None) + (second is not None) != 2:
             raise NotShown(UNKNOWN_OPERANDS)
         reads = [self._reader(ins, operand, following) for operand in given]
-        write = self._number_writer(ins, operands[0], following) if what.result else None
+        write = self._writer(ins, operands[0], following) if what.result else None
         both = len(operands) == 2 and all(map(self._is_register, operands)) and operands[0].reg == operands[1].reg
         clears = both and what.does in {"xor", "subtract"} and not what.carry
 
         def run() -> None:
-            numbers: list[GeneralNumber] = [0, 0] if clears else [registers.number(read()) for read in reads]
+            numbers: list[GeneralContent] = [0, 0] if clears else [read() for read in reads]
             if what.first is not None:
                 numbers.insert(0, what.first)
             if second is not None:

@@ -345,7 +345,7 @@ NARROW = {
 
 @pytest.mark.parametrize("change", NARROW)
 def test_a_part_of_a_number_is_not_taken_for_it(change, tmp_path):
-    with pytest.raises(NotShown, match="a general register that holds data is computed with"):
+    with pytest.raises(NotShown, match="a part of a number that depends on sizes is computed with"):
         prove_rule(kernel_object(tmp_path, at_entry(NARROW[change])))
 
 

@@ -1,0 +1,146 @@
+"""General instructions of x86-64, on numbers and on data, compared with an emulator."""
+
+import contextlib
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bitsynth.host import features
+from bitsynth.isa.load import load
+from bitsynth.objects.declared import machine_table
+from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.values import Contents
+
+pytestmark = pytest.mark.toolchains
+
+INSTRUCTIONS = """
+    mov %rbx, %rax; mov %ebx, %eax; mov %bx, %ax; mov %bl, %al; mov $-5, %rcx; mov $7, %cl
+    movabs $0x123456789abcdef0, %rdx
+    movzbl %bl, %eax; movzwl %bx, %eax; movzbw %bl, %ax; movzbl %sil, %r9d
+    movsbl %bl, %eax; movsbq %bl, %rax; movswl %bx, %eax; movswq %bx, %rax; movslq %ebx, %rax; movsbw %bl, %ax
+    lea 5(%rbx,%rcx,4), %rax; lea (%rbx,%rcx), %rdx; lea -7(,%rsi,8), %rdi
+    add %rbx, %rax; add %ebx, %eax; add %bx, %ax; add %bl, %al; add $-3, %rax; add $77, %cl
+    sub %rbx, %rax; sub %ebx, %eax; sub %bl, %al; sub $9, %edx; sub %rax, %rax
+    inc %rax; inc %ecx; dec %rax; dec %dl; neg %rax; neg %ecx; not %rax; not %cl
+    and %rbx, %rax; and %ebx, %eax; and $0xf0, %edx; and $-16, %rcx; and %bl, %al
+    or %rbx, %rax; or %ebx, %eax; or $0x0f, %dl; xor %rbx, %rax; xor %ebx, %eax; xor $1, %ecx; xor %eax, %eax
+    cmp %rbx, %rax; cmp %ebx, %eax; cmp $5, %ecx; test %rbx, %rax; test %ecx, %ecx; test $8, %dl
+    imul %rbx, %rax; imul %ebx, %eax; imul $13, %rbx, %rax; imul $-7, %ecx, %edx
+    shl $5, %rax; shl $31, %ecx; shl %rbx; shr $3, %rax; shr $1, %edx; shr $7, %cl; sar $9, %rax; sar $3, %ecx
+    adc %rbx, %rax; adc $0, %ecx; sbb %rbx, %rax; sbb %ecx, %ecx
+    sete %al; setb %bl; setg %cl; cmovne %rbx, %rax; cmovae %ebx, %eax; cmovl %rcx, %rdx
+    xchg %rbx, %rbx; nop; shl %cl, %rax; sar %cl, %edx
+"""
+"""Instructions, one or more of each general mnemonic that computes."""
+EDGES = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**32 - 1, 2**31, 0x80, 0xFF]
+CODE, SPACE = 1 << 20, 16
+"""The address of the code, and the bytes from an instruction to the next."""
+FLAGS = {"carry": 0, "zero": 6, "sign": 7, "overflow": 11}
+"""Bits of the register of flags."""
+ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper"}
+"""Mnemonics that kernels run in other tests."""
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    """The instructions, and their bytes, `SPACE` from each other."""
+    if features.arch() != "x86_64" or not shutil.which("gcc") or not shutil.which("objcopy"):
+        pytest.skip("needs gcc for x86_64")
+    folder, texts = tmp_path_factory.mktemp("code"), [x.strip() for x in re.split("[;\n]", INSTRUCTIONS) if x.strip()]
+    (folder / "f.s").write_text("\n".join(f".balign {SPACE}\n{text}" for text in texts) + f"\n.balign {SPACE}\n")
+    subprocess.run(["gcc", "-c", "f.s"], cwd=folder, check=True)
+    subprocess.run(["objcopy", "-O", "binary", "-j", ".text", "f.o", "f.bin"], cwd=folder, check=True)
+    return texts, (folder / "f.bin").read_bytes()
+
+
+class BothMachines:
+    """One instruction from the same state, run by the emulator, on numbers, and on data."""
+
+    def __init__(self, code):
+        unicorn, self.constants = pytest.importorskip("unicorn"), pytest.importorskip("unicorn.x86_const")
+        pytest.importorskip("capstone")
+        self.emulator = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
+        self.emulator.mem_map(CODE, -(-len(code) // 4096) * 4096)
+        self.emulator.mem_write(CODE, code)
+        self.code, self.table = code, machine_table(load("avx2"))
+        self.names = list(self.table.general)
+
+    def register(self, name):
+        return getattr(self.constants, f"UC_X86_REG_{name.upper()}")
+
+    def emulated(self, at, state, flags):
+        """The registers, the flags and the next address after the instruction at an address."""
+        for name, x in state.items():
+            self.emulator.reg_write(self.register(name), x)
+        self.emulator.reg_write(self.register("eflags"), sum(x << FLAGS[name] for name, x in flags.items()) | 2)
+        self.emulator.emu_start(at, CODE + len(self.code), count=1)
+        after = self.emulator.reg_read(self.register("eflags"))
+        registers = {name: self.emulator.reg_read(self.register(name)) for name in self.names}
+        return registers, {name: after >> k & 1 for name, k in FLAGS.items()}
+
+    def processor(self):
+        from bitsynth.objects.elf import ObjectFile
+        from bitsynth.objects.processor import CodeProcessor
+
+        values, place = Contents(), MemoryPlace("code", CODE, len(self.code), self.code)
+        file = ObjectFile(Path("f.o"), CODE, (place,), (), {}, (), {}, (), (), {})
+        return CodeProcessor(file, load("avx2"), values, CallMemory(values))
+
+    def on_numbers(self, at, state, flags):
+        """The same, as objects are run; flags without a value are None."""
+        processor = self.processor()
+        registers = processor.registers
+        registers.reset()
+        registers.general |= state
+        for name, x in flags.items():
+            setattr(registers.flags, name, x)
+        processor.step(at)
+        return dict(registers.general), {name: getattr(registers.flags, name) for name in FLAGS}
+
+    def on_data(self, at, state, flags):
+        """The registers after the instruction ran on unknown bytes, which then get the values of the state."""
+        processor = self.processor()
+        registers, values = processor.registers, processor.values
+        registers.reset()
+        registers.general["rsp"] = state["rsp"]
+        registers.flags.carry = flags["carry"]
+        processor.step(at)
+
+        def known(x):
+            if isinstance(x, int):
+                return x
+            data = values.evaluated([x], values.operations_of(x, x), lambda of: state[of[0][1]] >> 8 * of[1] & 0xFF)
+            return int.from_bytes(bytes(data[0]), "little")
+
+        return {name: known(x) for name, x in registers.general.items()}
+
+
+def states(machines, seed, count):
+    rng = random.Random(seed)
+    for _ in range(count):
+        state = {name: rng.choice([rng.choice(EDGES), rng.getrandbits(64)]) for name in machines.names}
+        yield state, {name: rng.getrandbits(1) for name in FLAGS}
+
+
+def test_general_instructions_do_what_the_emulator_does(code):
+    texts, data = code
+    machines, seen, of_data = BothMachines(data), set(), 0
+    for k, text in enumerate(texts):
+        at = CODE + SPACE * k
+        seen.add(machines.processor()._disassembled(at, at).mnemonic)
+        for state, flags in states(machines, k, 6):
+            want, flags_after = machines.emulated(at, state, flags)
+            have, known = machines.on_numbers(at, state, flags)
+            assert have == want, text
+            assert {x: n for x, n in known.items() if n is not None} == {
+                x: flags_after[x] for x, n in known.items() if n is not None
+            }, text
+            with contextlib.suppress(NotShown):
+                assert machines.on_data(at, state, flags) == want, text
+                of_data += 1
+    assert of_data > 400
+    assert {*machines.table.moves, *machines.table.arithmetic} <= seen | ELSEWHERE | {"sal"}
