@@ -35,8 +35,11 @@ _DIGEST = "sha256"
 _KEY_DIGITS = 32
 _PRODUCTS = "[0-9a-f]" * _KEY_DIGITS
 """Folders of compiled products."""
-_PARTS = f"{_PRODUCTS}.part-*"
-"""Folders of compilations that have not ended, each made under the lock of its key."""
+_UNFINISHED = "unfinished"
+"""The folder of those of compilations that have not ended, each made under the lock of its key.
+
+They are not among the products, as looking for killed ones in thousands of these takes longer than to compile.
+"""
 _PRUNED = "pruned"
 """An empty file whose time is that of the last search for unused products."""
 _DAY, _UNUSED_DAYS = 24 * 60 * 60, 30
@@ -186,7 +189,7 @@ def _sweep(folder: Path, key: str) -> None:
 
     Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
     """
-    parts, unused = [*folder.glob(_PARTS)], _find_unused(folder)
+    parts, unused = [*folder.glob(f"{_UNFINISHED}/{_PRODUCTS}.*")], _find_unused(folder)
     for path in (*parts, *unused):
         ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
@@ -227,7 +230,9 @@ def _build_in_place(
     target: Path,
     products: Mapping[str, Path],
 ) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=target.parents[1]))
+    unfinished = target.parents[1] / _UNFINISHED
+    unfinished.mkdir(0o700, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.", dir=unfinished))
     try:
         for name, text in files.items():
             (work / name).write_text(text, encoding="utf-8")

@@ -126,7 +126,7 @@ def test_a_damaged_library_is_compiled_again(isa, damage):
     DAMAGE[damage](path)
     assert answer(isa) == 42
     assert toolchain.compile_for(isa, GOOD) == path
-    assert not list(path.parents[1].glob("*.part-*"))
+    assert not list((path.parents[1] / "unfinished").iterdir())
 
 
 def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others_compile(isa, cache):
@@ -138,8 +138,8 @@ def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others
     # A thread that waits for a lock of its own would wait for ever: both builds take locks of other digits.
     used = {folder.name[:2] for folder in built}
     abandoned, held = [digits for digits in ("ab", "bc", "cd", "de") if digits not in used][:2]
-    left, live = (cache / f"{digits * 16}.part-x1" for digits in (abandoned, held))
-    other = cache / "notes.part-1"
+    left, live = (cache / "unfinished" / f"{digits * 16}.x1" for digits in (abandoned, held))
+    other = cache / "unfinished" / "notes.1"
     for folder in (left, live, other):
         folder.mkdir()
         (folder / "a.c").touch()

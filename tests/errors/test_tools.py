@@ -248,7 +248,8 @@ def test_the_compiler_and_all_it_started_end_with_us(cache, tmp_path, number):
     assert gone(int(mark.read_text()), 5)
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in errors
-        assert [p.name for p in cache.iterdir()] == ["locks"]
+        assert sorted(p.name for p in cache.iterdir()) == ["locks", "unfinished"]
+        assert not list((cache / "unfinished").iterdir())
 
 
 @pytest.mark.parametrize("kind", ["qemu", "unicorn"])
@@ -279,11 +280,11 @@ def test_a_killed_build_is_taken_up_again(cache, tmp_path):
     mark = tmp_path / "started"
     compiler = fake_compiler(tmp_path, f"echo $$ > {mark}.part; mv {mark}.part {mark}; exec sleep 60")
     interrupted(isa, compiler, mark, signal.SIGKILL)
-    assert len(list(cache.glob("*.part-*"))) == 1
+    assert len(list((cache / "unfinished").iterdir())) == 1
     good = compilers.Compiler("slow", "gcc", (str(compiler),), isa.table.arch, "1")
     compiler.write_text(f'#!/bin/sh\nexec {shlex.join(compilers.preferred(isa).command)} "$@"\n')
     assert toolchain.compile_for(isa, GOOD, compiler=good).exists()
-    assert not list(cache.glob("*.part-*"))
+    assert not list((cache / "unfinished").iterdir())
 
 
 def test_compiled_code_that_nobody_uses_is_removed(cache):

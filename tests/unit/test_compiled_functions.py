@@ -398,4 +398,4 @@ def test_two_processes_compile_the_same_source(tmp_path):
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len(paths) == 1
     assert Path(paths.pop()).exists()
-    assert not list(tmp_path.glob("*.part-*"))
+    assert not list((tmp_path / "unfinished").iterdir())

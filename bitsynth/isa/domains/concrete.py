@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bitsynth.isa.floats import NAN
 U64 = NDArray[np.uint64]
 
 
+@cache
 def _mask(w: int) -> np.uint64:
     return np.uint64((1 << w) - 1)
 
