@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -140,7 +140,7 @@ class Estimate:
     def _geometry(self) -> Geometry:
         return self.layer.geometry
 
-    @property
+    @cached_property
     def _cpu(self) -> CpuTable:
         """The processor that the estimate is for."""
         return self._isa.table.cpu[self.cpu_name]
@@ -150,13 +150,13 @@ class Estimate:
         """Whether the processor issues nothing with a load."""
         return self._cpu.loads_block
 
-    @property
+    @cached_property
     def cpu_name(self) -> str:
         """The name of the processor that the estimate is for."""
         cycles_by_cpu = self.candidate.entry.cost.cycles
         return self.cpu if self.cpu in cycles_by_cpu else next(iter(cycles_by_cpu))
 
-    @property
+    @cached_property
     def _isa(self) -> Isa:
         return load(self._kernel.isa)
 

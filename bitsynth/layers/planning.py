@@ -231,8 +231,11 @@ def plan(
 def plans_kept() -> Iterator[None]:
     """Decide once for layers that are alike, as a network has them by the thousand, while this is entered.
 
-    Kernels that are cached meanwhile are not taken for these.
+    Kernels that are cached meanwhile are not taken for these. Entered again inside, it remembers what was decided.
     """
+    if _KEPT.get() is not None:
+        yield
+        return
     token = _KEPT.set({})
     try:
         yield

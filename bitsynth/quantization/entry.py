@@ -18,6 +18,7 @@ from bitsynth.graph.read import file, read
 from bitsynth.host.placement import runs_natively, widest
 from bitsynth.isa.load import load
 from bitsynth.layers.candidates import cpu_for, require_cpu
+from bitsynth.layers.planning import plans_kept
 from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.run import Network
@@ -75,6 +76,7 @@ class Quantized:
     front: tuple[FrontModel, ...] = ()
 
 
+@plans_kept()
 def quantize(
     model: str | os.PathLike[str] | Any,
     data: Mapping[str, NDArray[Any]] | NDArray[Any],

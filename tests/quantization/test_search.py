@@ -23,7 +23,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.slow
 
-WIDTHS: dict[str, Any] = {"isa": "neon", "act_bits": (2, 8), "w_bits": (2, 8)}
+WIDTHS: dict[str, Any] = {"isa": "avx2", "act_bits": (2, 8), "w_bits": (2, 8)}
+"""Of an instruction set whose processors reorder instructions: ordering them here takes most of a search."""
 
 
 def chain(rng, *, layers=4):
@@ -139,13 +140,15 @@ class InterruptAt:
 
 @pytest.mark.parametrize(("message", "count"), [("costs", 3), ("widths", 4)])
 def test_an_interrupted_search_goes_on(message, count, network, data, searches, monkeypatch):
-    options = {"loss": 0.31 + count / 1000, **WIDTHS, "w_bits": (2, count, 8)}
+    options = {"loss": 0.31, **WIDTHS}
+    for path in searches.glob("*.json"):
+        path.unlink()
     with pytest.raises(KeyboardInterrupt):
         quantize(network, data, progress=InterruptAt(message, count), **options)
     newest = max(searches.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept = restored(newest)
     done = len(kept.overheads), len(kept.estimates), len(kept.trials)
-    assert done > ((0, 0, 0) if message == "costs" else (6, 1, 1))
+    assert done > ((0, 0, 0) if message == "costs" else (3, 1, 1))
     calls = []
     add_costs = Search._add_costs
 
@@ -155,7 +158,7 @@ def test_an_interrupted_search_goes_on(message, count, network, data, searches, 
 
     monkeypatch.setattr(Search, "_add_costs", count_costs)
     again = quantize(network, data, **options).report
-    assert len(calls) == 6 - done[0]
+    assert len(calls) == 4 - done[0]
     newest.unlink()
     anew = quantize(network, data, **options).report
     assert (anew.layers, anew.loss, anew.trials) == (again.layers, again.loss, again.trials)
@@ -185,15 +188,14 @@ def test_a_resumed_search_has_the_same_estimates(data, searches, monkeypatch):
     [lambda text: text[:-40], lambda text: re.sub(rb'"costs":\[.*?\]\],', b'"costs":[],', text), lambda text: b""],
     ids=["cut", "without_costs", "empty"],
 )
-def test_a_damaged_state_is_begun_anew(damage, network, data, searches):
-    first = quantize(network, data, loss=0.3, **WIDTHS).report
+def test_a_damaged_state_is_begun_anew(damage, network, data, searches, ends):
     for path in searches.glob("*.json"):
         text = path.read_bytes()
         path.write_bytes(damage(text))
         assert path.read_bytes() != text
         assert not restored(path).overheads
-    again = quantize(network, data, loss=0.3, **WIDTHS).report
-    assert (again.layers, again.loss) == (first.layers, first.loss)
+    again = quantize(network, data, loss=0.9, **WIDTHS).report
+    assert (again.trials[0], min(again.trials, key=lambda t: t.cycles)) == ends
 
 
 def test_runs_for_another_goal_do_not_change_what_is_chosen(network, data, searches):
@@ -248,7 +250,7 @@ def test_the_command_refuses_what_cannot_be(fails, ended, tmp_path, network, dat
     source, samples, out = (tmp_path / name for name in ("net.onnx", "x.npy", "q.onnx"))
     onnx.save(network, source)
     np.save(samples, data)
-    given = ["quantize", str(source), "--data", str(samples), "--isa", "neon", "-o", str(out)]
+    given = ["quantize", str(source), "--data", str(samples), "--isa", "avx2", "-o", str(out)]
     given += ["--act-bits", "2,8", "--w-bits", "2,8"]
     assert "stands in the way" in fails(2, *given, "--cycles", "1")
     assert not out.exists()
@@ -288,7 +290,7 @@ def test_the_front_is_written_whole(fails, ended, tmp_path, network, data):
     onnx.save(network, source)
     np.save(samples, data)
     folder = tmp_path / "front"
-    given = ["quantize", str(source), "--data", str(samples), "--isa", "neon", "-o", str(out), "--loss", "20%"]
+    given = ["quantize", str(source), "--data", str(samples), "--isa", "avx2", "-o", str(out), "--loss", "20%"]
     given += ["--act-bits", "2,8", "--w-bits", "2,8", "--pareto", str(folder), "--html", str(page), "--json"]
     report = json.loads(ended(0, *given)[0])
     front = json.loads((folder / "front.json").read_text())
