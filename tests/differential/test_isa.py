@@ -123,9 +123,9 @@ def test_both_emulators_agree(name, kind, monkeypatch):
 
 @pytest.mark.slow
 def test_every_compiler_gives_the_same(isa):
-    """One form of every third table each; the preferred one has all in `test_every_form_is_what_the_machine_does`."""
+    """One form of every fifth table each; the preferred one has all in `test_every_form_is_what_the_machine_does`."""
     for k, compiler in enumerate(compilers.compilers(isa)[1:]):
-        report = check.check_isa(isa, forms=one_of_each_table(isa.name)[k % 3 :: 3], compiler=compiler)
+        report = check.check_isa(isa, forms=one_of_each_table(isa.name)[k % 5 :: 5], compiler=compiler)
         assert report.failures == (), compiler.name
 
 

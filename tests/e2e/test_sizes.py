@@ -157,7 +157,7 @@ def elements(n, kernel):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, **QUIET)
+@settings(max_examples=75, **QUIET)
 @given(n=layers(), epilogue=st.sampled_from([*PROGRAMS]))
 def test_sizes_of_layers_never_wrap(runtimes, n, epilogue):
     """Arenas of words of 4 and 8 bytes differ by less than half, or there is none for 4."""

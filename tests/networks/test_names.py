@@ -18,7 +18,7 @@ from bitsynth.network.patterns import exported
 
 ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
 FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
-BATCH = 48
+BATCH = 24
 """Networks in a library."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::bitsynth.errors.BitsynthWarning")

@@ -83,7 +83,7 @@ def test_a_network_of_plain_c(monkeypatch, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_plain_c_of_every_operator(monkeypatch, rng, reference):
-    flags = FLAGS if reference in ("exact", "onnxruntime") else QUICK
+    flags = FLAGS if reference == "exact" else QUICK
     require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference, flags)
 
 

@@ -25,7 +25,7 @@ WRONG, TIMES = 1, 20
 """The exit status where two results differ, and the most seconds that a mutant may run."""
 KERNELS = [((2, 1), {}, 36), ((4, 4), {"act_encoding": "bipolar"}, 8), ((1, 1), {"method": "popcount"}, 12)]
 """Widths of kernels, more arguments, and how many mutants of each are tried."""
-SEED, LAYER_MUTANTS = 5, 40
+SEED, LAYER_MUTANTS = 5, 24
 CALLERS = {"runs.c", "layer_selftest.c"}
 RUNTIME = {"bs_layer", "bs_tiles", "bs_pack", "bs_finish", "bs_values", "bs_codes", "bs_encode", "bs_joined"}
 """Files of the runtime whose code layers run."""

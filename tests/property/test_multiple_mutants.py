@@ -29,7 +29,7 @@ KERNELS = [
     "armv7_neon/bs_mm_a2u_w2b",
 ]
 """Kernels of every set, by the beginning of their files' names; popcount ones have passes that carry sums."""
-MUTANTS = 10
+MUTANTS = 6
 """Mutants of each kernel."""
 
 
