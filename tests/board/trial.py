@@ -122,7 +122,7 @@ def local(root: Path, bitsynth: str) -> None:
 def emitted(root: Path) -> None:
     """C of a 32-bit layer, emitted here: the system's own gcc builds it, and its self-test is right.
 
-    Without optimization, which takes an emulated compiler most of a minute; cross compilers are tried with it elsewhere.
+    Without optimization, which takes an emulated compiler most of a minute; other tests optimize with cross compilers.
     """
     code = f"import numpy, bitsynth; {LAYER}.emit({str(root / 'srv/conv')!r}, 'conv')"
     expect([sys.executable, "-c", code])
