@@ -54,7 +54,7 @@ def test_the_same_input_gives_the_same_kernel_in_another_process():
     assert digests("1", "neon,1,1") == [synthesize(spec("neon", 1, 1)).entry.digest]
 
 
-SAMPLED = [(1, 1), (3, 1), (2, 4)]
+SAMPLED = [(3, 1), (2, 4)]
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_configurations_are_solved_as_well_as_the_shipped_ones(isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SHIPPED[::47], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", SHIPPED[::71], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_claims_of_shipped_kernels_are_what_solving_again_gives(path):
     entry = MATMUL.load(path).entry
     assert solved_again(entry).entry.kernel == entry.kernel

@@ -64,7 +64,7 @@ def test_many_layers_are_exact(few, case):
 def test_every_method_width_and_encoding(m, skip_isa):
     usable(m, skip_isa)
 
-    @settings(max_examples=8, **QUIET)
+    @settings(max_examples=5, **QUIET)
     @given(case=cases([m]))
     def run(case):
         check(case)
