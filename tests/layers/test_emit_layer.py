@@ -162,7 +162,7 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
     if not found or (load.load(isa).table.arch == arch() and not placement.runs_natively(load.load(isa).table)):
         skip_isa(isa, f"no compiler and emulator for {isa}")
     cases = ("int32", "packed", "dense", "depthwise")
-    for k, case in enumerate(cases if isa == "avx2" else cases[1::2]):
+    for k, case in enumerate(cases[::2] if isa == "avx2" else cases[3:]):
         layers(isa)[case].emit(tmp_path / case, "layer")
         compiler, command, emulator = found[k % len(found)]
         with_cmake(tmp_path / f"{case} built", tmp_path / case, compiler, command, emulator)

@@ -267,7 +267,7 @@ def test_two_networks_in_a_program_of_cpp(tmp_path, sanitizer):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
-@pytest.mark.parametrize(("isa", "has_weights_file"), [("avx2", True), ("neon", False), ("armv7_neon", True)])
+@pytest.mark.parametrize(("isa", "has_weights_file"), [("avx2", True), ("neon", False)])
 def test_cmake_builds_and_tests_it_with_every_compiler(isa, has_weights_file, tmp_path, skip_isa):
     found = [x for x in commands(isa) if x[2] != [None] and x[0].family != "zig"]
     if not found or (load(isa).table.arch == arch() and not placement.runs_natively(load(isa).table)):
