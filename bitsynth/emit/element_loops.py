@@ -63,7 +63,8 @@ class ElementLoops:
         code: A code, of which the low 8 bits are stored; or one for each column, if elements lie in planes.
         row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
             Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
-        flag: One bit. The C variable `flag` is 1 in the end if it is for any element; "" if there is none.
+        flag: 0 or 1. The C variable `flag` is 1 in the end if it is for any element; "" if there is none. It is
+            computed with `row`, if there is one.
         plane: The rows of a plane, if elements lie in planes: `at` is then the place of an element in planes of
             columns, one after another, and codes are interleaved. There is no `row` and no `flag` then. 0 if rows lie
             in order.
@@ -88,7 +89,7 @@ class ElementLoops:
             raise SpecError("loops over planes have neither parts of rows nor a flag")
         if not self.plane and not isinstance(self.code, str):
             raise SpecError("only loops over planes have a code for each column")
-        domain, lines = CDomain(fuses=False), ["uint32_t flag = 0;"] if self.flag else []
+        domain, lines = CDomain(fuses=False), list[str]()
         given = {name: one.value(domain) for name, one in self.inputs.items()}
         first, arrays = Body({}), dict[Term, str]()
         if self.row:
@@ -103,7 +104,9 @@ class ElementLoops:
             bodies[-1].store(place, trunc(evaluate(domain, code, given), 8).v)
         body = bodies[0]
         if self.flag:
-            body.store("flag", evaluate(domain, self.flag, given).v, "|=")
+            flag = evaluate(domain, self.flag, given).v
+            (first if self.row else body).store("flag", flag, "|=")
+            lines.append(f"{flag.ctype} flag = 0;")
         if domain.kept:
             raise SpecError("no arrays are kept here for sums of many terms")
         if self.plane:

@@ -62,6 +62,11 @@ def bits_of_float(text: str) -> Term:
     return Term(_BITS_OF_FLOAT, 32, (Term(text, 32, kind="float"),))
 
 
+def _bits(a: Term) -> Term:
+    """Return the bits of a double, and other terms as they are."""
+    return Term("(union {{ double x; uint64_t bits; }}){{ {0} }}.bits", a.w, (a,)) if a.is_double else a
+
+
 def _float(bits: Term) -> Term:
     """Return the float of some bits; gcc vectorizes no loop that makes bits of a float and a float of these again."""
     return bits.args[0] if bits.text == _BITS_OF_FLOAT else Term("bs_float({0})", 32, (bits,), "float")
@@ -168,7 +173,7 @@ class CDomain:
         return _sum(f"{_wide(w)}{{0}} << {n}", w, a) if n < w else self.const(0, w)
 
     def lshr(self, a: Term, n: int, w: int) -> Term:
-        return _sum(f"{{0}} >> {n}", w, a) if n < w else self.const(0, w)
+        return _sum(f"{{0}} >> {n}", w, _bits(a)) if n < w else self.const(0, w)
 
     def eq(self, a: Term, b: Term, w: int) -> Term:
         return Term("{0} == {1}", 0, (a, b))
@@ -214,8 +219,7 @@ class CDomain:
     def trunc(self, a: Term, w: int, to: int) -> Term:
         if to == w:
             return a
-        if a.is_double:
-            a = Term("(union {{ double x; uint64_t bits; }}){{ {0} }}.bits", w, (a,))
+        a = _bits(a)
         return Term(f"({ctype(to)}){{0}}", to, (a,)) if to in CARRIERS else _sum("{0}", to, a)
 
     def popcount(self, a: Term, w: int) -> Term:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.isa.doubles import ONE, ZERO, bits_of
+from bitsynth.isa.doubles import ONE, ROUND_TO_UNITS, ZERO, bits_of
 from bitsynth.layers.epilogues.claimed import ClaimedRescale
 from bitsynth.layers.epilogues.floats import GateLine, apply_gate, claim_rescale, gate_bounds
 
@@ -44,7 +44,7 @@ class AffineFormula:
         return self._rounded(apply_gate(value, self.gate))
 
     def decide(self, sums: Tensor, elements: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the codes of integers, and whether values are within `GUARD` of a half, as `near_half_text` has it.
+        """Return the codes of integers, and whether clipped values are within `GUARD` of a half.
 
         There is no gate.
         """
@@ -77,16 +77,24 @@ class AffineFormula:
         """
         return f"{self._whole} + {self.zero}"
 
-    @property
-    def texts_of_rows(self) -> tuple[str, str]:
-        """The rounded value, and the code that is clipped later: the same codes, if int32 holds all values."""
-        whole = f"dnearest({self._value})"
-        return whole, f"smin(smax({whole} + {self.zero}, {self.limits[0]}), {self.limits[1]})"
+    def texts_of_rows(self, *, fits: bool) -> tuple[str, str]:
+        """Return the rounded value, and the code that is made of it: the same codes.
 
-    @property
-    def near_half_text(self) -> str:
-        """The bit that says that a clipped value is within `GUARD` of a half."""
-        return f"~bit(dlt(dabs(dsub({self._clipped}, double_of({self._whole}))), {bits_of(0.5 - GUARD)}))"
+        If int32 `fits` all values, they are clipped when they are whole, which takes fewer operations.
+        """
+        whole = f"trunc({_rounded_text(self._value if fits else self._clipped)}, 32)"
+        code = f"{whole} + {self.zero}"
+        return whole, f"smin(smax({code}, {self.limits[0]}), {self.limits[1]})" if fits else code
+
+    def near_half_text(self, *, fits: bool) -> str:
+        """Return what is 1 if a value is within `GUARD` of a half, else 0: the sign of what is left up to there.
+
+        If int32 `fits` all values, they are not clipped before, so that compilers vectorize the loop.
+        """
+        value = self._value if fits else self._clipped
+        whole = f"dsub({_rounded_text(value)}, {ROUND_TO_UNITS})"
+        farthest = bits_of(float(np.nextafter(0.5 - GUARD, 0)))
+        return f"dsub({farthest}, dabs(dsub({value}, {whole}))) >> 63"
 
     @property
     def _whole(self) -> str:
@@ -123,3 +131,8 @@ class AffineFormula:
         """Return the formula for the channels repeated `times` times, one after another."""
         ratio = None if self.ratio is None else np.tile(self.ratio, times)
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
+
+
+def _rounded_text(value: str) -> str:
+    """Return a sum whose last bits are the whole number nearest to `value`, ties to even; int32 must hold it."""
+    return f"dadd({value}, {ROUND_TO_UNITS})"

@@ -139,17 +139,16 @@ class AffineGroup(AccumulatorGroup):
         affine, pixels = self.repeated
         numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        fits, given, channels = self.is_vectorized, _inputs(), len(affine.factor)
-        row, code = affine.texts_of_rows if fits else ("", affine.text)
-        body = ElementLoops(pixels, channels, given, code, row=row).text()
+        channels = len(affine.factor)
+        row, code = affine.texts_of_rows(fits=self.fits)
+        body = ElementLoops(pixels, channels, _inputs(), code, row=row).text()
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
         formula = self.affine.of(self.def_use.graph.edges[self.chain.start].shape[1])
-        room = _INT32_BYTES * channels if fits else 0
-        return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
+        return PlainStep(self.names, inputs, outputs, body, constants, _INT32_BYTES * channels, formula=formula)
 
     @property
-    def is_vectorized(self) -> bool:
-        """Whether int32 holds values before they are clipped, so that compilers vectorize the loops."""
+    def fits(self) -> bool:
+        """Whether int32 holds values before they are clipped."""
         return self._most < _MAX_UNCLIPPED
 
     @property
@@ -178,10 +177,18 @@ class GuardedAffineGroup(AffineGroup):
         assert affine.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
         given = _inputs(sums, second, len(plain.constants))
-        body = ElementLoops(pixels, len(affine.factor), given, affine.text, flag=affine.near_half_text).text()
+        channels, (row, code) = len(affine.factor), affine.texts_of_rows(fits=self.fits)
+        near_half = affine.near_half_text(fits=self.fits)
+        body = ElementLoops(pixels, channels, given, code, row=row, flag=near_half).text()
         body += "if (!flag)\nreturn BS_OK;\n"
         added = (np.ascontiguousarray(k) for k in (affine.factor, affine.summand, affine.ratio))
-        return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added), reason="")
+        return replace(
+            plain,
+            body=f"{body}{plain.body}",
+            constants=(*plain.constants, *added),
+            scratch_bytes=max(plain.scratch_bytes, _INT32_BYTES * channels),
+            reason="",
+        )
 
 
 def _inputs(sums: int = 0, second: int = 1, constant: int = 0) -> dict[str, CInput]:

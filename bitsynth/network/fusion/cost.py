@@ -89,6 +89,8 @@ SECOND_OPERAND = Operations(doubles=3)
 """More for an affine formula with a second operand."""
 GATE = Operations(doubles=5)
 """More for an affine formula with a gate."""
+GUARD = Operations(doubles=6)
+"""More for an affine formula with a guard: its distance to a half, compared and collected."""
 CURVE = Operations(doubles=5, scalars=10)
 """An element of a table of breakpoints: its cell by vectors of float64, then a comparison, and two loads."""
 MULTIPLY_SHIFT = Operations(doubles=24)
@@ -265,8 +267,7 @@ def _(group: AffineGroup, def_use: DefUse, processor: Processor) -> float:
     work = AFFINE
     work += SECOND_OPERAND if group.affine.ratio is not None else Operations()
     work += GATE if group.affine.gate is not None else Operations()
-    if isinstance(group, GuardedAffineGroup) or not group.is_vectorized:
-        work = Operations(scalars=work.doubles + work.words)
+    work += GUARD if isinstance(group, GuardedAffineGroup) else Operations()
     return processor.cycles(work.times(_size(group, def_use)))
 
 

@@ -45,7 +45,7 @@ def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole
     out = Buffer(made, graph.edges[made], group.writes(made)[0], "output")
     buffers = {given: source, made: out}
     step = group.step(buffers)
-    assert (step.scratch_bytes > 0) == whole
+    assert group.fits == whole
     net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (made,)))
     x = np.where(rng.integers(0, 2, shape), values_of(graph, rng)[given], rng.integers(-40, 41, shape))
     want = run(graph, {given: x})[made]
@@ -69,21 +69,26 @@ def test_texts_give_the_codes_of_the_reference(rng, formula):
     """At ties too: elements of 0.5 and whole factors of them."""
     sums, elements = rng.integers(-1000, 1000, (999, 4)), rng.integers(-40, 300, (999, 4))
     given = {"s": (sums, 32), "e": (elements, 32), "f": formula.factor, "b": formula.summand, "r": RATIOS}
-    row, code = formula.texts_of_rows
+    (row, code), (clipped_row, clipped) = (formula.texts_of_rows(fits=fits) for fits in (True, False))
     want = formula.codes(sums, elements)
     assert len(np.unique(want)) > 99
-    for text in (formula.text, code):
+    for text in (formula.text, code, clipped):
         np.testing.assert_array_equal(evaluated(text, given), want)
     assert row in code
+    assert clipped_row in clipped
 
 
 def test_the_guard_is_open_near_halves():
-    """Within 1e-8 of one, on both sides of it, and not where a value is clipped to a limit."""
+    """Within 1e-8 of one, on both sides of it; beyond the limits only where values are clipped after rounding."""
     values = np.array([[0.5, 1.5 + GUARD / 2, 2.5 - GUARD / 2, 1.5 + 2 * GUARD, 4.5 - 2 * GUARD, 3.0, 300.5, -0.5]])
     formula = AffineFormula(np.zeros(8), values[0], 0, (0, 255), ratio=np.zeros(8))
     zeros = np.zeros(values.shape, np.int64)
     given = {"s": (zeros, 32), "e": (zeros, 32), "f": formula.factor, "b": formula.summand, "r": formula.factor}
-    np.testing.assert_array_equal(evaluated(formula.near_half_text, given)[0], [1, 1, 1, 0, 0, 0, 0, 0])
+    for fits, beyond in ((True, 1), (False, 0)):
+        near = evaluated(formula.near_half_text(fits=fits), given)[0]
+        np.testing.assert_array_equal(near, [1, 1, 1, 0, 0, 0, beyond, beyond])
+    (_, decided) = formula.decide(zeros, zeros)
+    np.testing.assert_array_equal(decided[0], [1, 1, 1, 0, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize(("scale", "zero"), [(0.25, 3.0), (0.37, 0.0)])
