@@ -54,6 +54,8 @@ def computed_of_data(
         n = shift_amount(b.as_int, bits)
         if n >= bits:
             raise NotShown("it shifts data by more bits than there are")
+        if n == 0:
+            return a
         return values.apply(_form(_LANES[what.does], bits, bits), [a], n)
     if not what.carry:
         return values.apply(_form(_LANES[what.does], bits, bits), [a, b])

@@ -84,6 +84,10 @@ class PrefixEncodings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         undefined: First byte, place, mask and value of bits in encodings that capstone decodes and the machine refuses.
         spread_bit: First byte, place and mask of the bit that means `spread`, and nothing else that is understood.
         spread: How capstone writes that one lane in memory is read into every lane.
+        wide_registers: Prefixes that name further registers alone.
+        repeat: The prefix of instructions on memory that are repeated.
+        repeated: Registers that these read and change: where they write, where they read, how often they are repeated,
+            and what they write.
     """
 
     vector: list[int]
@@ -93,6 +97,9 @@ class PrefixEncodings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     undefined: list[tuple[int, int, int, int]]
     spread_bit: tuple[int, int, int]
     spread: str
+    wide_registers: list[int]
+    repeat: int
+    repeated: tuple[str, str, str, str]
 
 
 class UnknownInstruction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +134,10 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         counter: The register that holds the address of the next instruction.
         link: The register that holds the address to return to; "" if it is on the stack.
         carry_is_no_borrow: Whether the flag carry of a difference means that nothing was borrowed.
+        frame: The register from which an instruction takes the stack pointer when a function ends, and then itself.
+        result: The register with what a function returns.
+        wide: The registers of the low and the high half of a product, and of a number that is divided; the quotient and
+            the rest are written there.
         padding: Beginnings of mnemonics with which compilers fill gaps.
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
@@ -169,6 +180,9 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero: list[str] = []
     stack_alignment: int = 1
     page: int = 1
+    frame: str = ""
+    result: str = ""
+    wide: list[str] = []
     saved_vectors: list[int] = []
     saved_bytes: int = 0
     link: str = ""

@@ -29,6 +29,8 @@ _FIELD = 4
 """Bytes of the instruction that has a field which a relocation fills."""
 _LONGEST = 15
 """The most bytes of an instruction."""
+_FIXED = ".data.rel.ro"
+"""The beginning of the names of sections that are written when they are loaded, and constant from then on."""
 _EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
 
 
@@ -114,14 +116,31 @@ class ObjectFile:
         raise SpecError(f"{self.path} has no function {name}; " + (f"it has {some}" if some else "it has no symbols"))
 
 
-def read_object(path: Path, table: MachineTable, base: int = 0, *, even: bool = False) -> ObjectFile:
+def read_object(
+    path: Path,
+    table: MachineTable,
+    base: int = 0,
+    *,
+    even: bool = False,
+    elsewhere: Mapping[str, int] | None = None,
+) -> ObjectFile:
     """Return the object at `path`, loaded `base` bytes, a multiple of a page, behind its least address.
 
-    Sections that are not linked yet lie at odd multiples of their alignment, or with `even` at even ones.
+    Sections that are not linked yet lie at odd multiples of their alignment, or with `even` at even ones. With the
+    addresses of what is `elsewhere`, by name, the object is linked: its code and constants hold addresses.
     SpecError if it is none of the architecture, ToolError if pyelftools is missing.
     """
     with opened_elf(path) as file:
-        return _Reader(path, file, table, base, even=even).read()
+        return _Reader(path, file, table, base, even=even, elsewhere=elsewhere).read()
+
+
+def places_of(path: Path, table: MachineTable, base: int = 0, *, even: bool = False) -> tuple[dict[str, int], int]:
+    """Return the addresses of what an object has that others can find, by name, and the first page behind the object.
+
+    Arguments and errors are those of `read_object`.
+    """
+    with opened_elf(path) as file:
+        return _Reader(path, file, table, base, even=even, elsewhere=None).places()
 
 
 @contextmanager
@@ -144,8 +163,18 @@ def opened_elf(path: Path) -> Iterator[Any]:
 class _Reader:
     """One file that is read: its sections, and where they are placed."""
 
-    def __init__(self, path: Path, file: Any, table: MachineTable, base: int, *, even: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file: Any,
+        table: MachineTable,
+        base: int,
+        *,
+        even: bool,
+        elsewhere: Mapping[str, int] | None,
+    ) -> None:
         self._path, self._file, self._table, self._base, self._even = path, file, table, base, even
+        self._elsewhere = elsewhere
         self._sections = list(file.iter_sections())
         self._starts: dict[int, int] = {}
         self._plain: dict[int, int] = {}
@@ -153,6 +182,15 @@ class _Reader:
         self._unknown: dict[int, str] = {}
         self._parts: dict[str, ObjectPart] = {}
         self._distances: dict[int, tuple[int, ObjectPart]] = {}
+
+    def places(self) -> tuple[dict[str, int], int]:
+        """Return the addresses of global symbols by name, and the first page behind all sections."""
+        self._place(relocatable=True)
+        symbols = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
+        visible = [x for x in symbols if x["st_info"]["bind"] != "STB_LOCAL" and x["st_shndx"] in self._starts]
+        ends = [at + len(self._data[k]) + PAGE for k, at in self._starts.items()]
+        places = {x.name: self._starts[x["st_shndx"]] + x["st_value"] for x in visible}
+        return places, max([self._base, *ends]) + PAGE - 1 & -PAGE
 
     def read(self) -> ObjectFile:
         """Return sections with values and functions with addresses."""
@@ -223,7 +261,9 @@ class _Reader:
         return tables
 
     def _writable(self, index: int) -> bool:
-        return bool(self._sections[index]["sh_flags"] & _WRITABLE)
+        section = self._sections[index]
+        fixed = self._elsewhere is not None and section.name.startswith(_FIXED)
+        return bool(section["sh_flags"] & _WRITABLE) and not fixed
 
     def _place(self, relocatable: bool) -> None:
         """Give sections addresses: in a library those of its header, in an object one behind the other."""
@@ -286,7 +326,9 @@ class _Reader:
             symbol = symbols.get_symbol(relocation["r_info_sym"])
             section_of = symbol["st_shndx"]
             inside, is_number = section_of in self._starts, section_of == "SHN_ABS"
-            if not (inside if field or kind in self._table.relative else is_number):
+            other = (self._elsewhere or {}).get(symbol.name) if section_of == "SHN_UNDEF" else None
+            known = inside or other is not None if self._elsewhere is not None else inside
+            if not (known if field or kind in self._table.relative or self._elsewhere is not None else is_number):
                 name = symbol.name or (self._sections[section_of].name if inside else "a symbol")
                 where = "another object" if not (inside or is_number) else "memory"
                 if not section_is_code:
@@ -294,7 +336,8 @@ class _Reader:
                 at = self._starts[target] + offset
                 self._unknown |= dict.fromkeys(range(at, at + size), f"{name}, which is in {where}")
                 continue
-            value = self._starts.get(section_of, 0) + symbol["st_value"] + relocation["r_addend"]
+            of_symbol = self._starts.get(section_of, 0) + symbol["st_value"] if other is None else other
+            value = of_symbol + relocation["r_addend"]
             at = self._starts[target] + offset
             if field:
                 word = int.from_bytes(self._data[target][offset : offset + size], "little")
@@ -302,10 +345,12 @@ class _Reader:
                 if filled is None:
                     raise SpecError(f"{self._path}: {symbol.name or 'a symbol'} is where a relocation cannot point")
                 value = filled
-                self._note_distance(at, size, target, symbol, by_page=field.of != "distance")
+                if inside:
+                    self._note_distance(at, size, target, symbol, by_page=field.of != "distance")
             elif kind in self._table.relative:
                 value -= at
-                self._note_distance(at, size, target, symbol)
+                if inside:
+                    self._note_distance(at, size, target, symbol)
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
     def _note_distance(self, at: int, size: int, of: int, symbol: Any, *, by_page: bool = False) -> None:

@@ -6,7 +6,7 @@ and only what was written is read. Anything else is refused.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from bitsynth.errors import BitsynthError
@@ -19,6 +19,10 @@ STACK = "stack"
 
 class NotShown(BitsynthError):
     """What machine code does is not shown to be right: it is wrong, or beyond what is understood."""
+
+
+class OutOfPlace(NotShown):
+    """Memory is read or written that the C interface does not give."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,11 @@ class CallMemory:
     def keep_stack(self, address: GeneralNumber) -> None:
         """Forget what was written to the stack below `address`."""
         assert isinstance(address, int)
-        if address > self.stack_from:
+        count = address - self.stack_from
+        if 0 < count < len(self.written):
+            for gone in range(self.stack_from, address):
+                self.written.pop(gone, None)
+        elif count > 0:
             for gone in [x for x in self.written if self.stack_from <= x < address]:
                 del self.written[gone]
         self.stack_from = address
@@ -74,7 +82,7 @@ class CallMemory:
         if array.writable:
             data = [self.written.get(address + k) for k in range(size)]
             if None in data:
-                raise NotShown(f"{size} bytes of {array.name} + {first} are read before they are written")
+                raise OutOfPlace(f"{size} bytes of {array.name} + {first} are read before they are written")
             return self.values.content([x for x in data if x is not None])
         if array.known is not None:
             return self.values.content(tuple(array.known[first : first + size]))
@@ -95,10 +103,36 @@ class CallMemory:
             return
         array = self._array(address, len(content), "written")
         if not array.writable:
-            raise NotShown(f"{len(content)} bytes of {array.name} + {address - array.start} are written")
+            raise OutOfPlace(f"{len(content)} bytes of {array.name} + {address - array.start} are written")
         for k, byte in enumerate(content.data):
             self.written[address + k] = byte
             self.stored_at[address + k] = self.at
+
+    def bytes_at(self, address: int, size: int) -> list[Byte | None]:
+        """Return bytes of memory, None for those without a value; NotShown if they are no part of an array."""
+        if not size:
+            return []
+        array = self._array(address, size, "read")
+        first = address - array.start
+        if array.writable:
+            return [self.written.get(at) for at in range(address, address + size)]
+        if array.known is not None:
+            return list(array.known[first : first + size])
+        return [(array.name, first + k) for k in range(size)]
+
+    def set_bytes(self, address: int, data: Sequence[Byte | None]) -> None:
+        """Write bytes, of which some may have no value; NotShown if they leave the arrays that may be written."""
+        if not data:
+            return
+        array = self._array(address, len(data), "written")
+        if not array.writable:
+            raise OutOfPlace(f"{len(data)} bytes of {array.name} + {address - array.start} are written")
+        for at, byte in enumerate(data, address):
+            if byte is None:
+                self.written.pop(at, None)
+            else:
+                self.written[at] = byte
+            self.stored_at[at] = self.at
 
     def _array(self, address: int, size: int, access: str) -> MemoryPlace:
         for k, array in enumerate(self.arrays):
@@ -107,8 +141,8 @@ class CallMemory:
                     self.arrays.insert(0, self.arrays.pop(k))
                 if array.name == STACK and address < self.stack_from:
                     below = f"{self.stack_from - address} bytes below what a signal leaves of the stack"
-                    raise NotShown(f"{size} bytes are {access}, {below}")
+                    raise OutOfPlace(f"{size} bytes are {access}, {below}")
                 return array
         near = [x for x in self.arrays if x.start - 4096 <= address < x.start + x.size + 4096]
         where = f", {address - near[0].start} bytes from the start of {near[0].name}" if near else ""
-        raise NotShown(f"{size} bytes that belong to no buffer are {access}{where}")
+        raise OutOfPlace(f"{size} bytes that belong to no buffer are {access}{where}")

@@ -53,6 +53,9 @@ class CodePlaces(Protocol):
     def destination(self, x: GeneralContent) -> int:
         """Return the address in the file of what registers hold for an address; NotShown if it is not known."""
 
+    def computed(self, x: GeneralContent) -> int:
+        """Return where code jumps to, or what it calls, that computes the address; NotShown if that is not known."""
+
 
 class KnownPlaces:
     """Addresses of code as numbers: those of the file."""
@@ -69,6 +72,20 @@ class KnownPlaces:
         """Return the address; NotShown if it is no number."""
         if not isinstance(x, int):
             raise NotShown("it returns to an address that is not known")
+        return x
+
+    def computed(self, x: GeneralContent) -> int:
+        """Raise NotShown: the code of one function has no pointers to functions."""
+        raise NotShown("a jump to a computed address")
+
+
+class LinkedPlaces(KnownPlaces):
+    """Addresses of code that calls functions by pointers."""
+
+    def computed(self, x: GeneralContent) -> int:
+        """Return the address; NotShown if it is no number."""
+        if not isinstance(x, int):
+            raise NotShown("it jumps to an address that depends on data")
         return x
 
 
@@ -212,7 +229,10 @@ class RegisterFile:
             x = self.general[full]
             if isinstance(x, int):
                 return x & every
-            return x if size == WORD else self.values.content(x.data[:size])
+            if size == WORD:
+                return x
+            part = self.values.content(x.data[:size])
+            return part.as_int if part.is_known else part
 
         return read
 

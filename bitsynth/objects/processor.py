@@ -6,7 +6,8 @@ architecture, by mnemonic and operand sizes; an instruction that is declared now
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from bitsynth.errors import ToolError
@@ -23,6 +24,9 @@ from bitsynth.objects.values import Contents
 from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 
 _STACK_BYTES = 1 << 16
+_STACK_ALIGNMENT = 16
+"""What the stack pointer of a caller is a multiple of where it calls a function."""
+_EVERY = (1 << 8 * WORD) - 1
 _MAX_INSTRUCTIONS = 20_000_000
 """The most instructions of a call."""
 
@@ -84,6 +88,8 @@ class CodeProcessor:
         taken: Whether conditional jumps were taken, by address.
         returns: With `any_place` the address in the file of each unknown address that a function may return to.
         text: Instructions in words, by address.
+        stubs: By address, functions that are not run but have a meaning of their own. A stub reads arguments and
+            memory, writes memory, and returns the number that the function returns, None for none.
     """
 
     def __init__(
@@ -104,6 +110,9 @@ class CodeProcessor:
         self._decoder = decoder(isa, self.registers, {"", *features}, import_capstone())
         self._any_place = any_place
         self.returns = dict[GeneralNumber, int]()
+        self.stubs: dict[int, Callable[[], int | None]] = {}
+        self._before: dict[int, int] = {}
+        self._stub_calls = count()
         if any_place:
             self.registers.places = _AnyPlaces(file, self.returns)
         self.decoded: dict[int, tuple[Action, int]] = {}
@@ -119,7 +128,8 @@ class CodeProcessor:
         try:
             self._run(address, back)
         except (NotShown, Inexact) as why:
-            raise NotShown(f"{self.text_at(self.memory.at)}: {why}") from None
+            kind = type(why) if isinstance(why, NotShown) else NotShown
+            raise kind(f"{self.text_at(self.memory.at)}: {why}") from None
         self.require_kept(kept)
 
     def enter(
@@ -200,13 +210,53 @@ class CodeProcessor:
         """Write down an instruction with the addresses that it has with base 0."""
         self.text[address] = _words(self._disassembled(address, self.file.in_file(address)))
 
+    def argument(self, number: int) -> GeneralContent:
+        """Return an argument of the function that is called now, in a stub."""
+        registers, table = self.registers, self._table
+        if number < len(table.arguments):
+            return registers.general[table.arguments[number]]
+        place = number - len(table.arguments) + (not table.link)
+        return registers.loaded(registers.number(registers.general[table.stack]) + WORD * place, WORD)
+
+    def _stub_action(self, address: int) -> Action:
+        """Return what runs a stub, gives registers that a function may change no value, and returns to the caller."""
+        registers, table = self.registers, self._table
+        kept = {*table.saved, table.stack}
+        changed = [name for name in table.general if name not in kept]
+
+        def run() -> int:
+            stack = registers.number(registers.general[table.stack])
+            back = registers.general[table.link] if table.link else self.memory.load(stack, WORD).as_int
+            assert isinstance(back, int)
+            self.memory.at = self._before.get(back, self.memory.at)
+            if isinstance(stack, int) and (stack + WORD * (not table.link)) % _STACK_ALIGNMENT:
+                raise NotShown(f"the stack is not aligned to {_STACK_ALIGNMENT} bytes")
+            self.memory.keep_stack(stack)
+            result = self.stubs[address]()
+            call = next(self._stub_calls)
+            vectors = {k: self.registers.low_bytes(k, table.saved_bytes) for k in table.saved_vectors}
+            unknown = registers.values.memory
+            registers.general |= {name: unknown(("after call", call, name), 0, WORD) for name in changed}
+            widest = max(table.vectors.values())
+            registers.vector |= {k: unknown(("after call", call, k), 0, widest) for k in range(table.vector_registers)}
+            registers.vector |= vectors
+            registers.flags.clear()
+            if result is not None:
+                registers.general[table.result] = result & _EVERY
+            return back if table.link else registers.places.destination(registers.pop())
+
+        return run
+
     def _decode(self, address: int) -> tuple[Action, int]:
+        if address in self.stubs:
+            return self._stub_action(address), address
         ins = self._disassembled(address, address)
         self._note_text(address)
         self.file.require_known(address, ins.size)
         if self._any_place:
             self._decoder.require_fields(ins, self.file)
         following = address + ins.size
+        self._before[following] = address
         if self._decoder.may_branch(ins):
             self.taken[address] = set()
         return self._decoder.action(ins, following), following
@@ -248,6 +298,10 @@ class _AnyPlaces:
         if to is None or to not in self._returns:
             raise NotShown("it returns to an address that is not known")
         return self._returns[to]
+
+    def computed(self, x: GeneralContent) -> int:
+        """Raise NotShown: the code of one function has no pointers to functions."""
+        raise NotShown("a jump to a computed address")
 
 
 def _words(ins: Any) -> str:

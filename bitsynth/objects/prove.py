@@ -149,7 +149,7 @@ def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Keep Python from looking for objects to free that refer to each other.
 
     A proof makes many values that stay until it ends: looking through them would take a quarter of its time.
@@ -163,7 +163,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_without_collection()
+@without_collection()
 def prove_object(
     path: Path,
     kernel: MatmulKernel,
@@ -217,7 +217,7 @@ def require_provable(kernel: MatmulKernel) -> None:
     Disassembler(machine_table(load(kernel.spec.isa)))
 
 
-@_without_collection()
+@without_collection()
 def prove_all_sizes(
     path: Path, kernel: MatmulKernel, processors: list[CodeProcessor] | None = None, *, name: str = ""
 ) -> LoopProof:

@@ -19,9 +19,13 @@ from bitsynth.objects.memory import NotShown
 from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, GeneralContent, RegisterFile, wrapped
 from bitsynth.objects.values import Content
 
-_JUMPS, _ON_STACK = {"jump", "call", "return"}, {"push", "pop"}
+_JUMPS, _ON_STACK, _WIDE = {"jump", "call", "return"}, {"push", "pop", "leave"}, {"multiply", "divide"}
+_REPEATED = {"fill", "copy"}
 _DISTANCE = 4
 """Bytes of a field that is a distance from an instruction."""
+_LONGEST_REPEATED = 3
+"""Bytes of an instruction that is repeated: the prefix, one for 8 bytes, and the instruction."""
+_EVERY = (1 << 8 * WORD) - 1
 _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
@@ -65,15 +69,19 @@ class VariableLengthDecoder(InstructionDecoder):
         name, does = ins.mnemonic, self._table.moves.get(ins.mnemonic, "")
         parts = self._table.conditional_parts(ins.mnemonic)
         if does in _JUMPS or (parts and parts[0] == "jump"):
-            self._require_no_prefix(ins, {ins.opcode[0]})
+            computed = does in _JUMPS and any(not self._is_immediate(operand) for operand in ins.operands)
+            self._require_no_prefix(ins, {ins.opcode[0], *(self._encodings.wide_registers if computed else ())})
         if does.startswith(("nothing", "clear")):
             return self._idle(ins, does)
+        if does in _REPEATED:
+            return self._repeated(ins, does)
         if any(ins.prefix[:1]):
             raise NotShown("a prefix of this kind is not known")
         if parts:
             return self._conditional(ins, following, *parts)
         if does:
-            way = self._jump if does in _JUMPS else self._on_stack if does in _ON_STACK else self._move
+            ways = ((_JUMPS, self._jump), (_ON_STACK, self._on_stack), (_WIDE, self._wide))
+            way = next((way for words, way in ways if does in words), self._move)
             return way(ins, following, does)
         if name in self._table.arithmetic:
             return self._arithmetic(ins, following)
@@ -191,6 +199,29 @@ class VariableLengthDecoder(InstructionDecoder):
 
         return set_register
 
+    def _repeated(self, ins: Any, does: str) -> Action:
+        """Return a function that fills memory with a register, or copies memory, upwards: a caller clears the flag."""
+        if ins.addr_size != WORD or ins.bytes[0] != self._encodings.repeat or len(ins.bytes) > _LONGEST_REPEATED:
+            raise NotShown("a prefix of this kind is not known")
+        registers, size = self._registers, int(ins.operands[0].size)
+        memory, general = registers.memory, registers.general
+        to, start, times, value = self._encodings.repeated
+
+        def run() -> None:
+            count, at = registers.known(general[times]), registers.known(general[to])
+            if does == "fill":
+                data = registers.lowest(general[value], size).data * count
+                memory.set_bytes(at, data)
+            else:
+                source = registers.known(general[start])
+                if source < at < source + size * count:
+                    raise NotShown("it copies bytes over those that it copies next")
+                memory.set_bytes(at, memory.bytes_at(source, size * count))
+                general[start] = source + size * count & _EVERY
+            general[to], general[times] = at + size * count & _EVERY, 0
+
+        return run
+
     def _idle(self, ins: Any, does: str) -> Action:
         registers, operands = self._registers, ins.operands
         if does.startswith("clear"):
@@ -210,19 +241,63 @@ class VariableLengthDecoder(InstructionDecoder):
                 raise NotShown("a return that takes arguments from the stack is not known")
 
             return lambda: registers.places.destination(registers.pop())
-        if not self._is_immediate(ins.operands[0]):
-            raise NotShown("a jump to a computed address")
-        target = int(ins.operands[0].imm)
+        target = self._target(ins, following)
         if does == "jump":
-            return lambda: target
+            return target
 
         back = registers.places.behind(ins, following)
 
         def call() -> int:
+            to = target()
             registers.push(registers.held(back))
-            return target
+            return to
 
         return call
+
+    def _target(self, ins: Any, following: int) -> Callable[[], int]:
+        """Return a function that returns where an instruction jumps to."""
+        operand, places = ins.operands[0], self._registers.places
+        if self._is_immediate(operand):
+            fixed = int(operand.imm)
+            return lambda: fixed
+        if operand.size != WORD:
+            raise NotShown("an address of this kind is not known")
+        read = self._reader(ins, operand, following)
+        return lambda: places.computed(read())
+
+    def _wide(self, ins: Any, following: int, does: str) -> Action:
+        """Return a function that multiplies or divides numbers of twice as many bits, in two registers."""
+        registers, operand = self._registers, ins.operands[0]
+        size = int(operand.size)
+        if len(ins.operands) != 1 or size < CLEARS_ABOVE:
+            raise NotShown(UNKNOWN_OPERANDS)
+        bits, every = 8 * size, (1 << 8 * size) - 1
+        low, high = (registers.general_reader(name, size) for name in self._table.wide)
+        write_low, write_high = (registers.general_writer(name, size) for name in self._table.wide)
+        read = self._reader(ins, operand, following)
+
+        def multiply() -> None:
+            product = registers.known(low()) * registers.known(read())
+            registers.flags.clear()
+            registers.flags.carry = registers.flags.overflow = int(product > every)
+            write_low(product & every)
+            write_high(product >> bits)
+
+        def divide() -> None:
+            number, by = registers.known(high()) << bits | registers.known(low()), registers.known(read())
+            if by == 0 or number // by > every:
+                raise NotShown("it divides by 0, or the quotient is too large")
+            registers.flags.clear()
+            write_low(number // by)
+            write_high(number % by)
+
+        return multiply if does == "multiply" else divide
+
+    def _leave(self) -> None:
+        """Take the stack pointer from the register of the frame, and that from the stack."""
+        registers, frame = self._registers, self._table.frame
+        registers.set_stack(registers.general[frame])
+        registers.general[frame] = registers.pop()
 
     def _conditional(self, ins: Any, following: int, does: str, condition: str) -> Action:
         registers, operands = self._registers, ins.operands
@@ -242,6 +317,9 @@ class VariableLengthDecoder(InstructionDecoder):
         return move
 
     def _on_stack(self, ins: Any, following: int, does: str) -> Action:
+        if does == "leave":
+            self._require_no_prefix(ins, {ins.opcode[0]})
+            return self._leave
         registers, operand = self._registers, ins.operands[0]
         if operand.size != WORD:
             raise NotShown("a part of a register on the stack")

@@ -34,6 +34,7 @@ INSTRUCTIONS = """
     adc %rbx, %rax; adc $0, %ecx; sbb %rbx, %rax; sbb %ecx, %ecx
     sete %al; setb %bl; setg %cl; cmovne %rbx, %rax; cmovae %ebx, %eax; cmovl %rcx, %rdx
     xchg %rbx, %rbx; nop; shl %cl, %rax; sar %cl, %edx
+    mul %rbx; mul %ecx; seto %al; cmovno %rbx, %rax
 """
 """Instructions, one or more of each general mnemonic that computes."""
 EDGES = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**32 - 1, 2**31, 0x80, 0xFF]
@@ -41,20 +42,28 @@ CODE, SPACE = 1 << 20, 16
 """The address of the code, and the bytes from an instruction to the next."""
 FLAGS = {"carry": 0, "zero": 6, "sign": 7, "overflow": 11}
 """Bits of the register of flags."""
-ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper"}
-"""Mnemonics that kernels run in other tests."""
+FILLS = {f"rep stos{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
+COPIES = {f"rep movs{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
+"""Instructions that are repeated, and the bytes that each run writes."""
+ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper", "div", "leave", *FILLS, *COPIES}
+"""Mnemonics that kernels run in other tests, or that have tests of their own."""
 
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory):
     """The instructions, and their bytes, `SPACE` from each other."""
+    texts = [x.strip() for x in re.split("[;\n]", INSTRUCTIONS) if x.strip()]
+    return texts, assembled(tmp_path_factory.mktemp("code"), texts)
+
+
+def assembled(folder, texts):
+    """The bytes of instructions, `SPACE` from each other."""
     if features.arch() != "x86_64" or not shutil.which("gcc") or not shutil.which("objcopy"):
         pytest.skip("needs gcc for x86_64")
-    folder, texts = tmp_path_factory.mktemp("code"), [x.strip() for x in re.split("[;\n]", INSTRUCTIONS) if x.strip()]
     (folder / "f.s").write_text("\n".join(f".balign {SPACE}\n{text}" for text in texts) + f"\n.balign {SPACE}\n")
     subprocess.run(["gcc", "-c", "f.s"], cwd=folder, check=True)
     subprocess.run(["objcopy", "-O", "binary", "-j", ".text", "f.o", "f.bin"], cwd=folder, check=True)
-    return texts, (folder / "f.bin").read_bytes()
+    return (folder / "f.bin").read_bytes()
 
 
 class BothMachines:
@@ -144,3 +153,70 @@ def test_general_instructions_do_what_the_emulator_does(code):
                 of_data += 1
     assert of_data > 400
     assert {*machines.table.moves, *machines.table.arithmetic} <= seen | ELSEWHERE | {"sal"}
+
+
+def test_numbers_of_two_registers_are_divided(tmp_path):
+    texts = ["div %rbx", "div %ebx"]
+    machines, rng, bits = BothMachines(assembled(tmp_path, texts)), random.Random(1), (64, 32)
+    for k, size in enumerate(bits):
+        at = CODE + SPACE * k
+        for state, flags in states(machines, k, 20):
+            by = rng.randrange(1, 1 << size)
+            chosen = state | {"rbx": by, "rdx": rng.randrange(by)}
+            assert machines.on_numbers(at, chosen, flags)[0] == machines.emulated(at, chosen, flags)[0]
+        for wrong in ({"rbx": 0}, {"rbx": 5, "rdx": 5}):
+            with pytest.raises(NotShown, match="divides by 0"):
+                machines.on_numbers(at, state | wrong, flags)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_memory_is_filled_and_copied(tmp_path, count):
+    texts = [*FILLS, *COPIES]
+    spelled = [text.replace("stosd", "stosl").replace("movsd", "movsl") for text in texts]
+    machines = BothMachines(assembled(tmp_path, spelled))
+    for k, (text, size) in enumerate({**FILLS, **COPIES}.items()):
+        processor = machines.processor()
+        registers, memory = processor.registers, processor.memory
+        registers.reset()
+        source = bytes(range(1, 65))
+        memory.arrays = [MemoryPlace("from", 4096, len(source), source), MemoryPlace("to", 8192, 64, writable=True)]
+        registers.general |= {"rdi": 8192, "rsi": 4096, "rcx": count, "rax": 0x8877665544332211}
+        processor.step(CODE + SPACE * k)
+        bytes_of_rax = (0x8877665544332211).to_bytes(8, "little")[:size] * count
+        want = bytes_of_rax if text in FILLS else source[: size * count]
+        assert memory.bytes_at(8192, 64) == [*want, *[None] * (64 - len(want))], text
+        moved = {"rdi": 8192 + len(want), "rsi": 4096 + len(want) * (text in COPIES), "rcx": 0}
+        assert {name: registers.general[name] for name in moved} == moved, text
+        registers.general |= {"rdi": 8192, "rsi": 4096, "rcx": 65 // size + 1}
+        with pytest.raises(NotShown, match="belong to no buffer"):
+            processor.step(CODE + SPACE * k)
+
+
+def test_code_of_a_kernel_jumps_to_no_computed_address(tmp_path):
+    from bitsynth.objects.operands import LinkedPlaces
+
+    machines = BothMachines(assembled(tmp_path, ["jmp *%rax", "jmp *%r9"]))
+    for k, name in enumerate(("rax", "r9")):
+        processor = machines.processor()
+        processor.registers.reset()
+        with pytest.raises(NotShown, match="a jump to a computed address"):
+            processor.step(CODE + SPACE * k)
+        processor = machines.processor()
+        processor.registers.places = LinkedPlaces()
+        processor.registers.reset()
+        with pytest.raises(NotShown, match="depends on data"):
+            processor.step(CODE + SPACE * k)
+        processor.registers.general[name] = 77
+        assert processor.step(CODE + SPACE * k) == 77
+
+
+def test_a_function_leaves_its_frame(tmp_path):
+    processor = BothMachines(assembled(tmp_path, ["leave"])).processor()
+    registers, memory = processor.registers, processor.memory
+    registers.reset()
+    memory.add_stack(4096, 256)
+    registers.general |= {"rsp": 4000}
+    registers.push(77)
+    registers.general |= {"rbp": 3992, "rsp": 3950}
+    processor.step(CODE)
+    assert (registers.general["rsp"], registers.general["rbp"]) == (4000, 77)
