@@ -147,6 +147,11 @@ class PackedLayer:
         return code_of[self.codes]
 
     @property
+    def computed_codes(self) -> NDArray[np.uint8] | None:
+        """The weights' codes as the kernel has them, which may hold wider ones; None if they are given at each call."""
+        return None if self.codes is None else self._computed_codes()
+
+    @property
     def weight(self) -> NDArray[Any]:
         """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing.
 

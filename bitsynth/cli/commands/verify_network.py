@@ -129,11 +129,15 @@ def _compare_record(whole: Path, checked: list[CheckedCertificate], *, strict: b
     if why and strict:
         raise Refuted(f"{path}: {why}; prove the library again with --objects")
     kernels = output.count(len(record.kernels), "kernel")
+    layers = output.count(len(record.layers), "layer")
     verdict = f"{len(record.proved)} of {kernels} proved, {len(record.proved_for_all_sizes)} for all sizes"
+    verdict += f"; {len(record.proved_layers)} of {layers}"
     text = f"{why}: prove it with --objects" if why else f"as it was proved: {verdict}; not proved again"
     line = ReportLine("objects", (f"{path.name if why else shown(record.library)}: {text}",), free=True)
     facts = {"record": path.name, "library": record.library, "digest": record.digest, "unfit": why}
-    return _ComparedRecord(line, {**facts, "kernels": len(record.kernels), "proved": len(record.proved)})
+    counts = {"kernels": len(record.kernels), "proved": len(record.proved)}
+    counts |= {"layers": len(record.layers), "proved_layers": len(record.proved_layers)}
+    return _ComparedRecord(line, {**facts, **counts})
 
 
 def compare_c(each: CheckedCertificate, say: Progress) -> tuple[Library, ReportLine]:

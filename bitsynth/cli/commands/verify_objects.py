@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bitsynth.objects.library import CompiledLibrary
 
 _ADVICE = "its record is written there"
+_OF_LAYERS = "which activation meets which weight"
 _VERDICTS = {"all sizes": "for every K", "listed sizes": "for listed sizes"}
 
 
@@ -49,7 +50,7 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
             require_around(whole, checked)
         texts = [each.library.text for each in checked if each.library]
         library, flags = _read_or_build(whole, path, compiler, texts, Path(folder), say)
-        verdicts = objects.prove_library(library, texts, say)
+        verdicts, layers = objects.prove_library(library, texts, say)
         kept_at = path or whole.with_name(_stem(whole) + objects.LIBRARY_ENDS)
         record = objects.ObjectsRecord(
             certificates={each.path.name: each.certificate.digest for each in checked},
@@ -59,8 +60,11 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
             flags=flags,
             kernels=verdicts,
             code=objects.code_shares(library, texts, verdicts),
+            layers=layers,
         )
-        lacking = [v for v in verdicts if v.verdict == "refused" or (strict and not v.is_proved)]
+        of_kernels = [(v.kernel, v.why) for v in verdicts if v.verdict == "refused" or (strict and not v.is_proved)]
+        of_layers = [(v.name, v.why) for v in layers if v.verdict == "refused" or (strict and not v.is_proved)]
+        lacking = of_kernels + of_layers
         if not lacking:
             _write(record, whole, None if path else library.path)
     if as_json:
@@ -70,7 +74,8 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
         lines.append(ReportLine("library", (record.library, *record.compilers), free=True))
         _print(lines, record)
     if lacking:
-        raise Refuted(f"{record.library}: {lacking[0].kernel} is not proved: {lacking[0].why}")
+        name, why = lacking[0]
+        raise Refuted(f"{record.library}: {name} is not proved: {why}")
 
 
 def _check(path: Path, say: Progress) -> CheckedCertificate:
@@ -129,12 +134,15 @@ def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
     functions, size, of_proved, proved_size = _totals(record)
     kernels = f"{proved} of {output.count(len(record.kernels), 'kernel')}, {everywhere} of them for every K"
     share = f"{proved_size:,} of {size:,} bytes of code, {of_proved} of {output.count(functions, 'function')}"
-    others = "the rest is not: packers, sums, elementwise programs, layers, runtime"
+    layers = f"{len(record.proved_layers)} of {output.count(len(record.layers), 'layer')}: {_OF_LAYERS}"
+    others = "the rest is not, but for layers and runtime in the shapes of these layers"
     print_lines(*lines)
     reasons = [f"{'why':9}{x.why if x.kernel in x.why else f'{x.kernel}: {x.why}'}" for x in record.kernels if x.why]
-    output.write("", output.fit_table(partial(_kernels, record)), "", *reasons, *([""] if reasons else []))
+    reasons += [f"{'why':9}step {x.step}: {x.why}" for x in record.layers if x.why]
+    output.write("", output.fit_table(partial(_kernels, record)), "")
+    output.write(output.fit_table(partial(_layers, record)), "", *reasons, *([""] if reasons else []))
     output.write(output.fit_table(partial(_code, record)), "")
-    print_lines(ReportLine("proved", (kernels, share, others), free=True))
+    print_lines(ReportLine("proved", (kernels, layers, share, others), free=True))
 
 
 def _kernels(record: ObjectsRecord, gap: int) -> Table:
@@ -146,6 +154,15 @@ def _kernels(record: ObjectsRecord, gap: int) -> Table:
         functions, size = (str(len(each.functions)), f"{_size(each.functions):,}") if each.is_proved else ("", "")
         verdict = _VERDICTS.get(each.verdict, each.verdict)
         table.add_row(each.kernel, functions, size, verdict, f"{each.seconds:.1f}" if each.seconds else "")
+    return table
+
+
+def _layers(record: ObjectsRecord, gap: int) -> Table:
+    """Return a table with a row for each layer."""
+    table = output.table("step", "node", "kernel", "results", _OF_LAYERS, "s", right=("step", "results", "s"), gap=gap)
+    for each in record.layers:
+        results = f"{each.results:,}" if each.results else ""
+        table.add_row(str(each.step), each.node, each.kernel, results, each.verdict, f"{each.seconds:.1f}")
     return table
 
 

@@ -17,6 +17,7 @@ from bitsynth.files import MARK, read_file
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.certificate.write import ENDS, as_json
 from bitsynth.network.library import NetworkText
+from bitsynth.network.machine_code.prove import LayerVerdict, prove_layers
 from bitsynth.network.program import LayerStep
 from bitsynth.objects.library import MAX_BYTES, CompiledLibrary
 from bitsynth.objects.prove import require_provable
@@ -62,6 +63,7 @@ class ObjectsRecord(msgspec.Struct, frozen=True, kw_only=True):
     flags: dict[str, list[str]]
     kernels: list[KernelVerdict]
     code: list[CodeShare]
+    layers: list[LayerVerdict] = []
 
     @property
     def proved(self) -> list[KernelVerdict]:
@@ -69,15 +71,23 @@ class ObjectsRecord(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.kernels if each.is_proved]
 
     @property
+    def proved_layers(self) -> list[LayerVerdict]:
+        """The layers of which it was proved which activation meets which weight."""
+        return [each for each in self.layers if each.is_proved]
+
+    @property
     def proved_for_all_sizes(self) -> list[KernelVerdict]:
         """The kernels whose machine code was proved for all sizes."""
         return [each for each in self.kernels if each.verdict == "all sizes"]
 
 
-def prove_library(library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress) -> list[KernelVerdict]:
-    """Return what is shown of the machine code of each kernel of the networks in a library, in the order of layers.
+def prove_library(
+    library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress
+) -> tuple[list[KernelVerdict], list[LayerVerdict]]:
+    """Return what is shown of the machine code of each kernel of the networks in a library, and of each layer.
 
-    SpecError if a kernel's function is not in the library, or its object is damaged.
+    Kernels come in the order of layers. SpecError if a kernel's function is not in the library, or its object is
+    damaged.
     """
     jobs, verdicts = list[KernelJob](), dict[str, KernelVerdict]()
     kernels = {function: kernel for text in texts for function, kernel in kernels_of(text).items()}
@@ -93,8 +103,18 @@ def prove_library(library: CompiledLibrary, texts: Sequence[NetworkText], say: P
             )
             continue
         jobs.append(KernelJob(kernel, function, having.path, having.name))
+    layers = prove_layers(library, texts, say)
     verdicts |= {each.function: each for each in prove_kernels(jobs, say)}
-    return [verdicts[function] for function in kernels]
+    resting = [_with_kernel(layer, verdicts[layer.function]) for layer in layers]
+    return [verdicts[function] for function in kernels], resting
+
+
+def _with_kernel(layer: LayerVerdict, kernel: KernelVerdict) -> LayerVerdict:
+    """Return what is shown of a layer after that of its kernel, on which it rests: for any sizes and distances."""
+    if not layer.is_proved or kernel.verdict == "all sizes":
+        return layer
+    why = f"its kernel, {kernel.kernel}, is not proved for all sizes"
+    return msgspec.structs.replace(layer, verdict="not covered", why=why)
 
 
 def kernels_of(text: NetworkText) -> dict[str, Any]:

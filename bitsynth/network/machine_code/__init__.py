@@ -1,0 +1,1 @@
+"""Machine code of the layers of a network: which activation meets which weight."""

@@ -1,0 +1,341 @@
+"""A step of a network as machine code runs it: moves and addresses by instructions, products by their proved meaning.
+
+The code of a layer and of the runtime is run with numbers for sizes and pointers, and unknown bytes for activations.
+Where it calls a microkernel, what packs rows for one, or an epilogue's program, that function is not run: it reads and
+writes what the C interface says, and what it computes is an unknown with a name. So after the call each byte of memory
+has a name that says where it comes from:
+
+    ("in", 0), 17           byte 17 of the activations
+    ("row", 3), 40          byte 40 of the row that packing number 3 made of some codes
+    ("term", 3), 0          byte 0 of the term of that row
+    ("sums", 5), 260        byte 260 of the accumulators that call number 5 of a microkernel computed
+    ("results", 2), 9       byte 9 of the results that call number 2 of a program made of accumulators
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.network.machine_code.linear import Bytes, LinearValues
+from bitsynth.objects.linked import LinkedCode
+from bitsynth.objects.memory import MemoryPlace, NotShown
+from bitsynth.objects.processor import CodeProcessor
+
+
+class WrongCall(NotShown):
+    """A function is called in another way than the C interface says, or with what is no part of the layer."""
+
+
+PAD = -1
+"""What stands for the codes that fill a packed row to whole steps."""
+FIRST_KNOWN = -2
+"""A known code c is the number FIRST_KNOWN - c; codes of the activations are the numbers of their bytes."""
+WORD = 8
+_INT = 4
+CodeArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """The sizes of a microkernel, and what its rows are packed from.
+
+    Attributes:
+        of_codes: Whether a packed row is its codes, `code_bytes` bytes each.
+        has_terms: Whether tiles start from a number of each row too.
+        slack: Bytes that may be written behind a packed row.
+    """
+
+    rows: int
+    columns: int
+    k_step: int
+    row_bytes: int
+    column_bytes: int
+    of_codes: bool
+    code_bytes: int
+    has_terms: bool
+    slack: int
+
+
+@dataclass(frozen=True)
+class ProgramShape:
+    """The sizes of an epilogue's program.
+
+    Attributes:
+        unit: Columns that are computed at once.
+        constant_bytes: Bytes of a unit's constants.
+        shared_bytes: Bytes of constants that all units read.
+        other_bytes: Bytes of an element of the residual, 0 without one.
+        reads_row: Whether it adds a number of each row.
+    """
+
+    unit: int
+    constant_bytes: int
+    shared_bytes: int
+    result_bits: int
+    other_bytes: int
+    reads_row: bool
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A call of the microkernel.
+
+    Attributes:
+        weights: The packed columns of its tiles.
+        start: The numbers from which columns start.
+        rows: The bytes of each segment of each row.
+        terms: The bytes of the number from which each row starts; none if rows have no terms.
+        where: The address of the instruction that called it.
+    """
+
+    kernel: KernelShape
+    tiles: int
+    segments: int
+    steps: int
+    weights: bytes
+    start: NDArray[np.int64]
+    rows: list[list[Bytes]]
+    terms: list[Bytes]
+    where: int
+
+    @property
+    def width(self) -> int:
+        """Accumulators of a row."""
+        return self.tiles * self.kernel.columns
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """A call of an epilogue's program.
+
+    Attributes:
+        constants: The constants of all units of columns.
+        sums: The bytes of each row of accumulators.
+        of_rows: The bytes of the number that is added to each row; none if the program reads none.
+        others: The bytes of each row of the residual.
+        where: The address of the instruction that called it.
+    """
+
+    name: str
+    program: ProgramShape
+    rows: int
+    columns: int
+    constants: bytes
+    shared: bytes
+    sums: list[Bytes]
+    of_rows: list[Bytes]
+    others: list[Bytes]
+    where: int
+
+
+@dataclass
+class StepCall:
+    """One run of a step of a network.
+
+    Attributes:
+        packed: The codes of each packing, by its number.
+        products: The calls of microkernels, by number.
+        results: The calls of programs, by number.
+    """
+
+    processor: CodeProcessor
+    code: LinkedCode
+    packed: list[CodeArray] = field(default_factory=list)
+    products: list[KernelCall] = field(default_factory=list)
+    results: list[ProgramCall] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.values = LinearValues(self.processor.values)
+        meanings = {"memcpy": self._copy, "memmove": self._move, "memset": self._fill}
+        for name, address in self.code.outside.items():
+            self.processor.stubs[address] = meanings[name]
+
+    def add_kernel(self, name: str, shape: KernelShape) -> None:
+        """Give a microkernel, and what packs its rows, their meanings."""
+        stubs: dict[str, Callable[[], None]] = {
+            name: lambda: self._multiply(shape),
+            f"{name}_pack_rows": lambda: self._pack_rows(shape),
+        }
+        for function, stub in stubs.items():
+            self.processor.stubs[self.code.function(function)] = stub
+
+    def add_program(self, name: str, shape: ProgramShape) -> None:
+        """Give an epilogue's program its meaning."""
+        self.processor.stubs[self.code.function(f"{name}_finish")] = lambda: self._finish(name, shape)
+
+    def run(self, function: str, arguments: Sequence[int], places: list[MemoryPlace], *, stack: int, back: int) -> int:
+        """Return what a function returns, called with numbers and with these arrays in memory."""
+        processor, file = self.processor, self.code.file
+        processor.memory.arrays = [*places, *file.constants]
+        self.processor.call(self.code.function(function), arguments, stack=stack, back=back)
+        returned = processor.registers.general[processor.registers.table.result]
+        if not isinstance(returned, int):
+            raise NotShown(f"what {function} returns depends on data")
+        return returned
+
+    # Functions of the C library.
+
+    def _number(self, argument: int) -> int:
+        """Return an argument that must be a number."""
+        x = self.processor.argument(argument)
+        if not isinstance(x, int):
+            raise NotShown("an argument of a call depends on data")
+        return x
+
+    def _copy(self) -> int:
+        to, start, size = map(self._number, range(3))
+        if to < start + size and start < to + size and size:
+            raise WrongCall(f"memcpy copies {size} bytes that overlap")
+        return self._move()
+
+    def _move(self) -> int:
+        to, start, size = map(self._number, range(3))
+        memory = self.processor.memory
+        memory.set_bytes(to, memory.bytes_at(start, size))
+        return to
+
+    def _fill(self) -> int:
+        to, size = self._number(0), self._number(2)
+        byte = self.processor.argument(1)
+        content = self.processor.registers.lowest(byte, 1)
+        self.processor.memory.set_bytes(to, list(content.data) * size)
+        return to
+
+    # Functions of the C interface of a kernel.
+
+    def _require_multiple(self, address: int, of: int, what: str) -> None:
+        if address % of:
+            raise WrongCall(f"the address of {what} is no multiple of {of}")
+
+    def _known(self, address: int, size: int, what: str) -> bytes:
+        """Return bytes of constants."""
+        data = self.processor.memory.bytes_at(address, size)
+        known = [x for x in data if isinstance(x, int)]
+        if len(known) < size:
+            raise WrongCall(f"{what} are not constants")
+        return bytes(known)
+
+    def _pack_rows(self, shape: KernelShape) -> None:
+        """Pack rows: read their codes, and write packed bytes and terms, each with a name."""
+        memory = self.processor.memory
+        count, k, codes, apart, readable, packed, packed_apart, terms = map(self._number, range(8))
+        size = -(-k // shape.k_step) * shape.row_bytes
+        memory.bytes_at(codes, readable)
+        written = [(packed + row * packed_apart, size + shape.slack) for row in range(count)]
+        written += [(terms, _INT * count)] * shape.has_terms
+        _require_apart(written, [(codes, readable)])
+        for row in range(count):
+            if row * apart + k > readable:
+                raise WrongCall(
+                    f"row {row} of {count} is packed from codes beyond the {readable} bytes that can be read"
+                )
+            data = self.values.moved(memory.bytes_at(codes + row * apart, k))
+            if None in data:
+                raise WrongCall(f"code {data.index(None)} of a row is packed before it is written")
+            at = packed + row * packed_apart
+            if shape.of_codes:
+                wide = [byte for x in data for byte in (x, *[0] * (shape.code_bytes - 1))]
+                memory.set_bytes(at, [*wide, *[0] * (size - len(wide)), *[None] * shape.slack])
+            else:
+                memory.set_bytes(at, [*((("row", len(self.packed)), b) for b in range(size)), *[None] * shape.slack])
+            if shape.has_terms:
+                memory.set_bytes(terms + _INT * row, [(("term", len(self.packed)), b) for b in range(_INT)])
+            self.packed.append(numbered(data))
+
+    def _multiply(self, shape: KernelShape) -> None:
+        """Compute tiles: read weights, rows and their terms; write accumulators, each with a name."""
+        memory = self.processor.memory
+        tiles, segments, steps, pointers, weights, start, terms, sums, apart = map(self._number, range(9))
+        width = tiles * shape.columns
+        self._require_multiple(pointers, WORD, "the rows' addresses")
+        self._require_multiple(weights, WORD, "weights")
+        self._require_multiple(start, _INT, "numbers of columns")
+        self._require_multiple(sums, _INT, "accumulators")
+        addresses = [
+            int.from_bytes(self._known(pointers + WORD * k, WORD, "addresses of rows"), "little")
+            for k in range(shape.rows * segments)
+        ]
+        size = steps * shape.row_bytes
+        read = [(pointers, WORD * len(addresses)), *((address, size) for address in addresses)]
+        if shape.has_terms:
+            self._require_multiple(terms, _INT, "terms")
+            read.append((terms, _INT * shape.rows))
+        if shape.rows > 1 and apart < width:
+            raise WrongCall(f"rows of {width} accumulators are {apart} from each other")
+        _require_apart([(sums + _INT * row * apart, _INT * width) for row in range(shape.rows)], read)
+        rows = [
+            [memory.bytes_at(addresses[s * shape.rows + row], size) for s in range(segments)]
+            for row in range(shape.rows)
+        ]
+        call = KernelCall(
+            shape,
+            tiles,
+            segments,
+            steps,
+            self._known(weights, width * segments * steps * shape.column_bytes, "weights"),
+            np.frombuffer(self._known(start, _INT * width, "numbers of columns"), "<i4").astype(np.int64),
+            rows,
+            [memory.bytes_at(terms + _INT * row, _INT) for row in range(shape.rows) if shape.has_terms],
+            memory.at,
+        )
+        for row in range(shape.rows):
+            first = row * width * _INT
+            name = ("sums", len(self.products))
+            memory.set_bytes(sums + _INT * row * apart, [(name, first + b) for b in range(_INT * width)])
+        self.products.append(call)
+
+    def _finish(self, name: str, shape: ProgramShape) -> None:
+        """Compute results of accumulators: read these and constants; write results, each with a name."""
+        memory = self.processor.memory
+        constants, shared, rows, columns, sums, apart, of_row, other, other_apart, to, to_apart = map(
+            self._number, range(11)
+        )
+        if columns % shape.unit:
+            raise WrongCall(f"a program for {shape.unit} columns at a time is called for {columns}")
+        self._require_multiple(sums, _INT, "accumulators")
+        size = columns * shape.result_bits // 8
+        in_place = to == sums and to_apart == apart and size == _INT * columns
+        read = [(sums + row * apart, _INT * columns) for row in range(rows)] * (not in_place)
+        read += [(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)]
+        read += [(of_row, _INT * rows)] * shape.reads_row
+        _require_apart([(to + row * to_apart, size) for row in range(rows)], read)
+        call = ProgramCall(
+            name,
+            shape,
+            rows,
+            columns,
+            self._known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
+            self._known(shared, shape.shared_bytes, "constants"),
+            [memory.bytes_at(sums + row * apart, _INT * columns) for row in range(rows)],
+            [memory.bytes_at(of_row + _INT * row, _INT) for row in range(rows) if shape.reads_row],
+            [memory.bytes_at(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)],
+            memory.at,
+        )
+        for row in range(rows):
+            name_of = ("results", len(self.results))
+            memory.set_bytes(to + row * to_apart, [(name_of, row * size + b) for b in range(size)])
+        self.results.append(call)
+
+
+def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int, int]]) -> None:
+    """Raise WrongCall if a function writes to memory that it reads: pairs are addresses and bytes."""
+    for start, size in written:
+        if any(start < other + count and other < start + size for other, count in read if count):
+            raise WrongCall("a function writes to memory that it reads")
+
+
+def numbered(data: Bytes) -> CodeArray:
+    """Return codes as numbers: that of a byte of the activations, or FIRST_KNOWN less a known code."""
+    out = np.empty(len(data), np.int64)
+    for k, byte in enumerate(data):
+        if isinstance(byte, int):
+            out[k] = FIRST_KNOWN - byte
+        elif byte is not None and byte[0] == ("in", 0):
+            out[k] = byte[1]
+        else:
+            raise WrongCall("a row holds what are no codes of the activations")
+    return out

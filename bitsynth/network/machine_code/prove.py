@@ -1,0 +1,280 @@
+"""Proves of each layer of a network, from the machine code of its library, which activation meets which weight."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from bitsynth.emit.correction_terms import has_row_terms, row_affines
+from bitsynth.emit.packing import packing
+from bitsynth.errors import BitsynthError, SpecError, ToolError
+from bitsynth.isa.load import load
+from bitsynth.kernel.elementwise.program import EpilogueProgram
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.matmul import MatmulKernel
+from bitsynth.network.library import NetworkText
+from bitsynth.network.machine_code.calls import KernelShape, ProgramShape, StepCall, WrongCall
+from bitsynth.network.machine_code.results import FinishingPrograms, OutputTensor, ResultCheck
+from bitsynth.network.machine_code.sums import Convolution
+from bitsynth.network.program import LayerStep, alias_root
+from bitsynth.objects.declared import machine_table
+from bitsynth.objects.library import CompiledLibrary
+from bitsynth.objects.linked import LinkedCode, link_objects
+from bitsynth.objects.memory import CallMemory, MemoryPlace, OutOfPlace
+from bitsynth.objects.operands import LinkedPlaces
+from bitsynth.objects.processor import CodeProcessor
+from bitsynth.objects.prove import without_collection
+from bitsynth.objects.values import Contents
+from bitsynth.progress import Progress
+from bitsynth.spec.layout import Layout
+
+OUTSIDE = ("memcpy", "memmove", "memset")
+"""Functions of the C library that layers call; they do what the C standard says."""
+_ALIGN = 64
+"""What the buffers of a network are aligned to in its arena."""
+SUM_BYTES = 4
+"""The bytes of an accumulator, and of a sum with a residual."""
+_PAGE_BITS, _PLACES_BITS = 12, 40
+_REGION_BITS = 44
+
+
+class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What was shown of the machine code of a layer.
+
+    Attributes:
+        step: The number of its step in the network.
+        node: The last node of the file that it computes.
+        kernel: Its kernel.
+        function: The function of the kernel, which it calls.
+        verdict: "proved"; "refused", if it is wrong; "not understood", if its code does what is not known here;
+            "not covered" for a kind of layer of which nothing is shown.
+        why: Why it is not proved.
+        results: How many results of the layer were compared.
+        calls: How often the microkernel was called.
+        seconds: The CPU time of the proof.
+    """
+
+    step: int
+    node: str
+    kernel: str
+    function: str
+    verdict: Literal["proved", "refused", "not understood", "not covered"]
+    why: str = ""
+    results: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The step and its last node."""
+        return f"step {self.step}, {self.node}"
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether each activation meets the weight that the certificate says."""
+        return self.verdict == "proved"
+
+
+@without_collection()
+def prove_layers(
+    library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress, *, only: Collection[str] | None = None
+) -> list[LayerVerdict]:
+    """Return what is shown of each layer of the networks in a library, or of those with `only` these last nodes.
+
+    SpecError if an object of the library is damaged, ToolError without capstone.
+    """
+    steps = [(text, n, step) for text in texts for n, step in enumerate(text.program.steps)]
+    layers = [(text, n, step) for text, n, step in steps if isinstance(step, LayerStep)]
+    layers = [each for each in layers if only is None or each[2].nodes[-1] in only]
+    verdicts: list[LayerVerdict] = []
+    linked: dict[str, LinkedCode | str] = {}
+    for done, (text, number, step) in enumerate(layers):
+        say("proving layers", done, len(layers))
+        if text.name not in linked:
+            linked[text.name] = _linked(library, text)
+        verdicts.append(_prove(linked[text.name], text, number, step))
+    return verdicts
+
+
+def _linked(library: CompiledLibrary, text: NetworkText) -> LinkedCode | str:
+    """Return the library's objects, linked at a random address; or why they cannot be."""
+    if len(library.objects) < 2:
+        return "layers are proved in an archive of objects, as they are before they are linked"
+    base = secrets.randbelow(1 << _PLACES_BITS - _PAGE_BITS) + 1 << _PAGE_BITS
+    try:
+        return link_objects([x.path for x in library.objects], machine_table(load(text.program.isa)), base, OUTSIDE)
+    except SpecError as why:
+        return str(why)
+
+
+def _prove(code: LinkedCode | str, text: NetworkText, number: int, step: LayerStep) -> LayerVerdict:
+    """Return what is shown of one layer."""
+    start = time.process_time()
+    proof = LayerProof(text, number, step)
+
+    def verdict(kind: Literal["proved", "refused", "not understood", "not covered"], why: str = "") -> LayerVerdict:
+        return LayerVerdict(
+            step=number,
+            node=step.nodes[-1],
+            kernel=step.layer.plan.kernel.name,
+            function=f"{text.name}_{text.parts.layer_names(step.layer)[0]}",
+            verdict=kind,
+            why=why,
+            results=proof.results,
+            calls=len(proof.call.products) if proof.call else 0,
+            seconds=round(time.process_time() - start, 2),
+        )
+
+    if why := proof.not_covered():
+        return verdict("not covered", why)
+    if isinstance(code, str):
+        return verdict("not covered", code)
+    try:
+        proof.run(code)
+    except (WrongCall, OutOfPlace) as error:
+        return verdict("refused", str(error))
+    except ToolError:
+        raise
+    except BitsynthError as error:
+        return verdict("not understood", str(error))
+    return verdict("proved")
+
+
+@dataclass
+class LayerProof:
+    """The proof of one layer: `run` raises WrongCall, OutOfPlace, or another error if the code is not understood."""
+
+    text: NetworkText
+    number: int
+    step: LayerStep
+    call: StepCall | None = None
+    results: int = 0
+
+    @property
+    def function(self) -> str:
+        """The function that runs the step."""
+        return f"{self.text.name}_run_steps"
+
+    def not_covered(self) -> str:
+        """Return why nothing is shown of a layer of this kind; "" if something may be."""
+        layer = self.step.layer
+        kernel, spec = layer.plan.kernel, layer.plan.spec
+        program = layer.programs.program
+        if not machine_table(load(kernel.spec.isa)).result:
+            return "layers are not run as machine code of this architecture"
+        if not isinstance(kernel, MatmulKernel):
+            return "depthwise convolutions are not covered"
+        core = kernel.entry.kernel
+        reasons = {
+            "products of two edges are not covered": self.step.matrices is not None,
+            "packed words are not covered": Layout.PACKED in {spec.layout, spec.out_layout},
+            "kernels with rows of weights are not covered": core.swapped,
+            "kernels of pairs of rows are not covered": core.together > 1,
+            "kernels with products of neighbours are not covered": core.cross_terms != 0,
+            "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
+            "weights with a zero point are not covered": layer.plan.product != kernel.spec,
+            "packed words are no results": program is not None and program.spec.planes,
+            "the caller's memory is not covered": not self._is_in_arena(),
+        }
+        return next((why for why, holds in reasons.items() if holds), "")
+
+    def _is_in_arena(self) -> bool:
+        names = (*self.step.inputs, *self.step.outputs)
+        return all(alias_root(self.text.program.buffers, name) in self.text.plan.offsets for name in names)
+
+    def run(self, code: LinkedCode) -> None:
+        """Run the step, and compare its results."""
+        text, step, layer = self.text, self.step, self.step.layer
+        kernel = layer.plan.kernel
+        assert isinstance(kernel, MatmulKernel)
+        isa = load(text.program.isa)
+        values = Contents()
+        features = {name for name, f in isa.table.features.items() if {*f.host} <= {*text.needs.host}}
+        processor = CodeProcessor(code.file, isa, values, CallMemory(values), features)
+        processor.registers.places = LinkedPlaces()
+        call = self.call = StepCall(processor, code)
+        name, programs = text.parts.layer_names(layer)
+        call.add_kernel(f"{text.name}_{name}", kernel_shape(kernel))
+        epilogue = FinishingPrograms(
+            layer.programs.by_field,
+            {field: f"{text.name}_{program}" for field, program in programs.items()},
+            layer.constants.arrays,
+            int(layer.constants.numbers["joined_pixels"]),
+        )
+        for field, each in epilogue.programs.items():
+            call.add_program(epilogue.names[field], program_shape(each, len(epilogue.shared(field))))
+        bases = [k << _REGION_BITS | secrets.randbits(_PLACES_BITS) for k in (1, 2, 3)]
+        stack, back = bases[0] & -16, bases[1]
+        size = call.run(f"{text.name}_arena_bytes", [1], [], stack=stack, back=back)
+        arena = bases[2]
+        places = self._places(arena, size)
+        unused = [1] * (len(text.program.inputs) + len(text.program.outputs))
+        arguments = [self.number, self.number + 1, *unused, arena, size, 0]
+        status = call.run(self.function, arguments, [*places.values()], stack=stack, back=back)
+        if status:
+            raise WrongCall(f"{self.function} returns {status} for step {self.number}")
+        weights = layer.computed_codes
+        assert weights is not None
+        convolution = Convolution(
+            kernel.entry.kernel, layer.plan.computed, layer.plan.product, weights, np.asarray(layer.bias), step.image
+        )
+        used = tuple(field for field in ("program", "residual") if field in epilogue.programs)
+        result = OutputTensor(places["out", 0].start, result_bytes(layer), layer.plan.spec.out_layout, used)
+        outputs = [result]
+        if len(step.outputs) > 1:
+            outputs.append(OutputTensor(places["out", 1].start, SUM_BYTES, Layout.NHWC, ("residual",)))
+        self.results = ResultCheck(call, convolution, epilogue, outputs).run()
+
+    def _places(self, arena: int, size: int) -> dict[tuple[str, int], MemoryPlace]:
+        """Return the buffers of the step and its scratch memory, in an arena of `size` bytes."""
+        buffers, plan = self.text.program.buffers, self.text.plan
+        first = -(-arena // _ALIGN) * _ALIGN
+        places: dict[tuple[str, int], MemoryPlace] = {}
+        for kind, names in (("in", self.step.inputs), ("out", self.step.outputs)):
+            for k, name in enumerate(names):
+                start = first + plan.offsets[alias_root(buffers, name)]
+                places[kind, k] = MemoryPlace((kind, k), start, buffers[name].bytes, writable=kind == "out")
+        scratch = first + plan.bytes
+        places["scratch", 0] = MemoryPlace("scratch memory", scratch, arena + size - scratch, writable=True)
+        return places
+
+
+def result_bytes(layer: PackedLayer) -> int:
+    """Return the bytes of a result of a layer whose results are not packed words."""
+    program = layer.programs.program
+    return SUM_BYTES if program is None else program.spec.out_bits // 8
+
+
+def kernel_shape(kernel: MatmulKernel) -> KernelShape:
+    """Return the sizes of a kernel."""
+    core = kernel.entry.kernel
+    return KernelShape(
+        core.rows,
+        core.columns,
+        core.k_step,
+        core.row_bytes,
+        core.column_bytes,
+        packing(core).is_of_codes,
+        core.code_bytes,
+        has_row_terms(core, kernel.spec),
+        load(core.isa).word.lanes,
+    )
+
+
+def program_shape(program: EpilogueProgram, shared_bytes: int) -> ProgramShape:
+    """Return the sizes of an epilogue's program that reads as many bytes of constants for all units."""
+    _, *others = (x for x in program.spec.inputs if x.per == "element")
+    return ProgramShape(
+        program.unit,
+        program.constant_bytes,
+        shared_bytes,
+        program.spec.out_bits,
+        sum(x.lane.bits // 8 for x in others),
+        any(x.per == "row" for x in program.spec.inputs),
+    )

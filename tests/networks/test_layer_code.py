@@ -1,0 +1,188 @@
+"""Machine code of layers: each activation meets the weight that it is to meet; and runtimes that are wrong."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.layer_programs import CASES, text_of, write_files
+
+from bitsynth.emit.packing import packing
+from bitsynth.errors import SpecError
+from bitsynth.host import features
+from bitsynth.kernel.packing import tiles
+from bitsynth.network.machine_code.columns import codes_of_columns
+from bitsynth.store.matmul import MATMUL
+
+pytestmark = pytest.mark.toolchains
+
+FLAGS = ("-std=c11", "-O2", "-DNDEBUG", "-mavx2")
+
+
+def compiled(source, folder, out):
+    """The object of a C file, whose headers are in a folder."""
+    subprocess.run(["gcc", *FLAGS, f"-iquote{folder}", "-c", str(source), "-o", str(out)], check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the network, with the object of each of its C files."""
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    if features.arch() != "x86_64" or not shutil.which("gcc"):
+        pytest.skip("needs gcc for x86_64")
+    folder = tmp_path_factory.mktemp("net")
+    write_files(text_of("avx2"), folder)
+    for source in sorted(folder.glob("*.c")):
+        if source.stem != "main" and not source.stem.endswith("_selftest"):
+            compiled(source, folder, source.with_suffix(".o"))
+    return folder
+
+
+def verdicts(folder, layers=(), changed=None):
+    """What is shown of the layers of these names, or of all; `changed` takes the place of the object of its name."""
+    from bitsynth.network.machine_code import prove
+    from bitsynth.objects.library import CompiledLibrary, LibraryObject
+
+    paths = [changed if changed and changed.name == path.name else path for path in sorted(folder.glob("*.o"))]
+    objects = tuple(LibraryObject(path.name, path, 0, 0, frozenset(), ()) for path in paths)
+    text = text_of("avx2")
+    return prove.prove_layers(
+        CompiledLibrary(folder / "libnet.a", "", objects), [text], lambda *_: None, only={*layers} or None
+    )
+
+
+def test_each_activation_meets_its_weight(built):
+    shown = verdicts(built)
+    assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
+    high, wide = 5, 7
+    assert shown[0].results == high * wide * CASES["direct"].out_channels
+
+
+MUTANTS = {
+    "a pixel's stride": ("bs_tiles.c", "right = bs_step(c, l->stride_w)", "right = bs_step(c, l->stride_h)", "strided"),
+    "a line's stride": ("bs_tiles.c", "down = bs_step(c, l->stride_h)", "down = bs_step(c, l->stride_w)", "strided"),
+    "the next row": ("bs_tiles.c", "to[row + i] = at;", "to[row + i] = at + right;", "direct"),
+    "rows and columns of a window": (
+        "bs_tiles.c",
+        "i / l->kernel_w, i % l->kernel_w",
+        "i % l->kernel_h, i / l->kernel_h",
+        "indirect",
+    ),
+    "a last tile": ("bs_tiles.c", "        end - first,\n", "        end - first - (end - first > 1),\n", "codes"),
+    "weights of a group": ("bs_tiles.c", "(c->group * c->tiles + first)", "(first)", "dilated"),
+    "where a group starts": ("bs_tiles.c", "c->group * l->out_places + first", "first", "dilated"),
+    "terms of a window": (
+        "bs_tiles.c",
+        "oy * l->stride_h + ky * l->dilation_h - first",
+        "oy * l->stride_h + ky - first",
+        "dilated",
+    ),
+    "terms of padding": (
+        "bs_tiles.c",
+        "&y, &x) ? sums[y * c->grid_w + x] : pad",
+        "&y, &x) ? sums[y * c->grid_w + x] : 0 * pad + 1",
+        "indirect",
+    ),
+    "terms of a strip": ("bs_tiles.c", "s->term + place,", "s->term,", "direct"),
+    "a dilated line": (
+        "bs_layer.c",
+        "i / across * l->dilation_h * c->line_bytes",
+        "i / across * c->line_bytes",
+        "dilated",
+    ),
+    "a dilated pixel": (
+        "bs_layer.c",
+        "i % across * l->dilation_w * c->pixel_bytes",
+        "i % across * c->pixel_bytes",
+        "dilated",
+    ),
+    "padding at the left": (
+        "bs_pack.c",
+        "left = padded ? l->pad_left : 0",
+        "left = padded ? l->pad_left - 1 : 0",
+        "strided",
+    ),
+    "padding at the top": ("bs_pack.c", "top = padded ? l->pad_top : 0", "top = padded ? l->pad_top + 1 : 0", "banded"),
+    "padding's code": (
+        "bs_pack.c",
+        "memset(s->patch, (int)l->pad_code,",
+        "memset(s->patch, (int)l->pad_code + 1,",
+        "direct",
+    ),
+    "a tap of a patch": (
+        "bs_pack.c",
+        "const size_t before = (tap - left) * in.apart;",
+        "const size_t before = (tap - left + 1) * in.apart;",
+        "patches",
+    ),
+    "a line of a patch": (
+        "bs_pack.c",
+        "y * l->stride_h + ky * l->dilation_h;",
+        "y * l->stride_h + ky * l->dilation_h + 1;",
+        "patches",
+    ),
+    "a band's first line": (
+        "bs_layer.c",
+        "view_of(c, slot, from * stride)",
+        "view_of(c, slot, from * stride + (from > 0))",
+        "banded",
+    ),
+    "where results go": ("bs_finish.c", "+ p) * pixel + first", "+ p) * pixel", "dilated"),
+    "constants of a unit": (
+        "bs_finish.c",
+        "l->unit_constants + unit * program",
+        "l->unit_constants + 0 * unit * program",
+        "codes",
+    ),
+    "an element of the residual": ("bs_residual.c", "l->out_channels + strip->column;", "l->out_channels;", "added"),
+    "a sum that is kept": (
+        "bs_residual.c",
+        "sums, c->sum + first * sizeof *sums, pixel * sizeof *sums",
+        "sums, c->sum + first * sizeof *sums, strip->columns * sizeof *sums - 4",
+        "kept",
+    ),
+    "a transposed result": (
+        "bs_finish.c",
+        "(first * plane + strip->p) * bytes",
+        "(first * plane + strip->p + 1) * bytes",
+        "first",
+    ),
+}
+"""By what is wrong: the file, its text, what takes the place of that, and a layer that it changes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", MUTANTS)
+def test_a_wrong_runtime_is_refused(built, tmp_path, what):
+    file, old, new, layer = MUTANTS[what]
+    text = (built / file).read_text()
+    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+    source = tmp_path / file
+    source.write_text(text.replace(old, new))
+    (shown,) = verdicts(built, [layer], compiled(source, built, tmp_path / f"{source.stem}.o"))
+    assert shown.verdict == "refused", shown
+    assert " at 0x" in shown.why or "no instruction stores it" in shown.why
+
+
+def test_columns_are_decoded_as_they_were_packed():
+    """Of each kernel that ships, for any codes."""
+    rng = np.random.default_rng(0)
+    for path in MATMUL.every():
+        name, kernel = path.stem, MATMUL.read(path).kernel
+        codes = rng.integers(0, 1 << kernel.column_bits, (2 * kernel.columns, 3, kernel.k_step)).astype(np.uint8)
+        data = tiles(kernel, codes[..., list(packing(kernel).order)]).tobytes()
+        assert np.array_equal(codes_of_columns(kernel, data, 2, 3), codes.reshape(len(codes), -1)), name
+
+
+def test_what_two_objects_define_is_not_linked(built):
+    from bitsynth.isa.load import load
+    from bitsynth.objects.declared import machine_table
+    from bitsynth.objects.linked import link_objects
+
+    paths = [built / "bs_tiles.o"] * 2
+    with pytest.raises(SpecError, match="two objects have a symbol"):
+        link_objects(paths, machine_table(load("avx2")), 1 << 20, ())
+    assert Path(paths[0]).exists()

@@ -1,0 +1,104 @@
+"""A network made by hand whose layers read the same codes: one for each way in which the runtime moves them."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bitsynth import Conv2d, Residual, Thresholds
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Edge, Integers, Reals
+from bitsynth.network.arena import plan_arena
+from bitsynth.network.library import NetworkText
+from bitsynth.network.program import Buffer, Format, LayerStep, NetworkProgram, PlainStep, caller_format
+from bitsynth.spec.layout import Layout
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+CHANNELS, HIGH, WIDE = 6, 5, 7
+CODES = MatmulOperand(2, Encoding.UNSIGNED)
+QUANTIZE = f"for (size_t k = 0; k < {CHANNELS * HIGH * WIDE}; ++k)\n    out0[k] = (uint8_t)in0[k];"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer: how its convolution is made, and what is changed in its schedule."""
+
+    out_channels: int
+    kernel: tuple[int, int]
+    how: dict[str, Any]
+    schedule: dict[str, Any]
+
+
+CASES = {
+    "direct": Case(70, (3, 3), {"padding": 1}, {"gather": "direct"}),
+    "strided": Case(20, (3, 2), {"stride": (2, 1), "padding": (1, 0, 2, 1)}, {"gather": "direct"}),
+    "dilated": Case(12, (3, 3), {"dilation": (2, 3), "padding": (2, 3), "groups": 2}, {"gather": "direct"}),
+    "indirect": Case(9, (3, 2), {"padding": (1, 1)}, {"gather": "indirect"}),
+    "patches": Case(66, (2, 3), {"stride": 2, "padding": 1}, {"gather": "im2col"}),
+    "columns": Case(130, (3, 3), {"padding": 1}, {"gather": "direct", "columns_first": True, "block_rows": 9}),
+    "banded": Case(10, (3, 3), {"padding": 1}, {"gather": "direct", "band_rows": 2}),
+    "first": Case(18, (3, 3), {"padding": 1, "out_layout": Layout.NCHW}, {"gather": "direct"}),
+    "codes": Case(100, (3, 3), {"padding": 1, "epilogue": "thresholds"}, {"gather": "direct"}),
+    "added": Case(100, (3, 3), {"padding": 1, "epilogue": "residual"}, {"gather": "direct", "columns_first": True}),
+    "kept": Case(100, (3, 3), {"padding": 1, "epilogue": "kept residual"}, {"gather": "direct"}),
+}
+"""Layers by name; a residual is what the layer "codes" made."""
+
+
+def _epilogue(name: str, channels: int, rng: np.random.Generator) -> Any:
+    levels = np.sort(rng.integers(-20, 20, (channels, 3)), axis=1)
+    residual = {"residual": Residual(), "kept residual": Residual(keep_sum=True)}.get(name)
+    return Thresholds(levels, residual=residual)
+
+
+def conv_of(name: str, isa: str) -> Conv2d:
+    """The layer of a case."""
+    case, rng = CASES[name], np.random.default_rng([*name.encode()])
+    how = {**case.how}
+    if "epilogue" in how:
+        how["epilogue"] = _epilogue(how["epilogue"], case.out_channels, rng)
+    weight = rng.integers(-1, 2, (case.out_channels, CHANNELS // how.get("groups", 1), *case.kernel))
+    bias = rng.integers(-9, 9, case.out_channels)
+    common: dict[str, Any] = {"isa": isa, "weight_encoding": "ternary", "bias": bias, "image": (HIGH, WIDE)}
+    plain = Conv2d(np.zeros((case.out_channels, CHANNELS, 3, 3), int), 2, 2, isa=isa, weight_encoding="ternary")
+    return Conv2d(weight, 2, 2, schedule=msgspec.structs.replace(plain.schedule, **case.schedule), **common, **how)
+
+
+@cache
+def text_of(isa: str, *names: str) -> NetworkText:
+    """The C of the network of these cases, or of all."""
+    convs = {name: conv_of(name, isa) for name in names or CASES}
+    edges = {x: Edge(x, (1, CHANNELS, HIGH, WIDE), "float32", Integers.between(0, 3)) for x in ("x", "q")}
+    buffers = {"x": Buffer("x", edges["x"], caller_format(edges["x"]), "input")}
+    buffers["q"] = Buffer("q", edges["q"], Format.codes(CODES))
+    steps: list[Any] = [PlainStep(("quantize",), ("x",), ("q",), QUANTIZE)]
+    for name, conv in convs.items():
+        high, wide = conv.geometry.output(HIGH, WIDE)
+        kind = Integers.between(0, 3) if conv.packed.out_type == np.uint8 else Integers.between(-3000, 3000)
+        edges[name] = Edge(name, (1, conv.geometry.out_channels, high, wide), "float32", kind)
+        layout = Layout.PLAIN if conv.out_layout == Layout.NCHW else Layout.NHWC
+        made = (
+            Format.codes(CODES) if conv.packed.out_type == np.uint8 else Format(str(conv.packed.out_type), None, layout)
+        )
+        buffers[name] = Buffer(name, edges[name], made)
+        residual = ("codes",) if "residual" in CASES[name].how.get("epilogue", "") else ()
+        sums = (f"{name} sum",) if conv.packed.kept_type else ()
+        for kept in sums:
+            edges[kept] = Edge(kept, edges[name].shape, "float32", Integers.between(-3000, 3000))
+            buffers[kept] = Buffer(kept, edges[kept], Format(str(conv.packed.kept_type), None, Layout.NHWC))
+        steps.append(LayerStep((name,), ("q", *residual), (name, *sums), conv.packed, (1, HIGH, WIDE)))
+    edges["y"] = Edge("y", (1, 1), "float32", Reals())
+    buffers["out"] = Buffer("out", edges["y"], caller_format(edges["y"]), "output")
+    steps.append(PlainStep(("out",), tuple(convs), ("out",), "out0[0] = (float)in0[0];"))
+    graph = Graph("by hand", "exact", (), edges, {}, ("x",), ("y",))
+    program = NetworkProgram(graph, isa, 1, tuple(steps), buffers, ("x",), ("out",))
+    return NetworkText("net", program, plan_arena(program))
+
+
+def write_files(text: NetworkText, folder: Path) -> None:
+    """Write the files of a network into a folder, but for its self-test."""
+    for name, content in text.untested().items():
+        (folder / name).write_text(content)
