@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
+import numpy as np
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -16,6 +17,8 @@ from bitsynth.kernel.program import Kernel, Pass, but_accumulators, held_for_row
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
+LOOP_INSTRUCTIONS = 3
+"""Instructions of a step that move two addresses and count it."""
 SUSTAINED = 0.85
 """The share of the peak rate of loads that loops of bitsynth's kind reach on Zen 5."""
 
@@ -180,12 +183,25 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
     """Return the expected cycles of a tile with inputs in L1: the bound, and those of loads and stores beyond it.
 
     Port classes may overlap in part: then it is the busiest class plus the part of the others that does not overlap.
+    Instructions of all kinds are another limit, if it is known how many issue in a cycle.
     """
     everything, busy = _busy(isa, kernel, cpu, depth)
     stall, most = stall_per_128_mac(isa, kernel, cpu, depth), max(busy.values())
     if (overlap := isa.table.cpu[cpu].overlap) == 1:
-        return max(everything, most) + stall
-    return max(everything + stall, most + (1 - overlap) * (sum(busy.values()) - most))
+        vectors = max(everything, most) + stall
+    else:
+        vectors = max(everything + stall, most + (1 - overlap) * (sum(busy.values()) - most))
+    if not (width := isa.table.cpu[cpu].issued_per_cycle):
+        return vectors
+    # Of two limits that are far apart the greater one decides; two that are near each other are both missed.
+    return float(np.cbrt(vectors**3 + (_issued_per_128_mac(isa, kernel, depth) / width) ** 3))
+
+
+def _issued_per_128_mac(isa: Isa, kernel: Kernel, depth: int) -> float:
+    """Return instructions of all kinds: those of vectors, loads of inputs, and control of the innermost loops."""
+    vectors = sum(isa[op].instructions * times for op, times in runs_per_row(isa, kernel, depth).items())
+    control = LOOP_INSTRUCTIONS * len(kernel.passes) * 128 / (kernel.rows * kernel.columns * kernel.k_step)
+    return vectors / units(kernel, depth) + loads_per_128_mac(isa, kernel) + control
 
 
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:

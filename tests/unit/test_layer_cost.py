@@ -57,3 +57,11 @@ def test_few_pixels_fill_a_tile(image, rows):
     geometry = Geometry(128, 128, 1, (1, 1), (1, 1), (0,) * 4, (1, 1))
     chosen = default_schedule(LayerSpec(act, wgt, geometry, image=image), "avx2")
     assert chosen.rows == rows
+
+
+@pytest.mark.parametrize(("isa", "rows"), [("avx2", 0), ("avx512", 4)])
+def test_what_rows_share_counts_where_issue_is_near_its_limit(isa, rows):
+    """Loads of columns and loop control: on Zen 4 they cost AVX2 more than the 2 of 198 rows that are not used."""
+    act, wgt = MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(8, Encoding.SIGNED)
+    geometry = Geometry(256, 256, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
+    assert default_schedule(LayerSpec(act, wgt, geometry, image=(14, 14)), isa, cpu="zen4").rows == rows
