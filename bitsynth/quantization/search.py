@@ -111,13 +111,15 @@ class Search:
             self.state.baseline = self._output_error(whole, kept)
         runs = PartialRuns([self.calibration.samples[k] for k in kept])
         places = {name: place for place, node in enumerate(whole.graph.node) for name in (node.name, *node.output)}
-        trials = [(name, each) for name in sorted(self.choices, key=places.__getitem__) for each in self.choices[name]]
+        # A product changes its own node, an edge what is after the node that makes it: so also where both are one node.
+        starts = {name: places[name] + (name in self.calibration.network.searched_edges) for name in self.choices}
+        trials = [(name, each) for name in sorted(starts, key=starts.__getitem__) for each in self.choices[name]]
         for k, (name, choice) in enumerate(trials):
             self.progress("losses", k, len(trials))
             if choice == most[name]:
                 self.state.estimates.setdefault((name, choice), 0.0)  # above 0 in a search that is resumed
             elif (name, choice) not in self.state.estimates:
-                runs.advance(whole, places[name] + (name in self.calibration.network.searched_edges))
+                runs.advance(whole, starts[name])
                 changed = write_model(self.calibration, self._widths({**most, name: choice}), runnable=True)
                 loss = self._output_error(changed, kept, runs)
                 self.state.estimates[name, choice] = loss - self.state.baseline

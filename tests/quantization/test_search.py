@@ -164,6 +164,17 @@ def test_an_interrupted_search_goes_on(message, count, network, data, searches, 
     assert (anew.layers, anew.loss, anew.trials) == (again.layers, again.loss, again.trials)
 
 
+def test_what_a_product_makes_may_be_searched_too(searches):
+    """As in the linear bottlenecks of MobileNetV2, where no activation is between two products."""
+    rng = np.random.default_rng(8)
+    constants = {f"w{k}": rng.normal(size=(16, 16)).astype(np.float32) for k in range(3)}
+    nodes = [node("MatMul", f"{'xpq'[k]} w{k}", "pqy"[k], name=f"m{k}") for k in range(3)]
+    network = model(nodes, {"x": (1, 16)}, constants, outputs="y", opset=17)
+    report = quantize(network, rng.normal(size=(20, 16)).astype(np.float32), loss=0.2, **WIDTHS).report
+    assert report.loss <= 0.2
+    assert len(report.trials) > 1
+
+
 def test_a_resumed_search_has_the_same_estimates(data, searches, monkeypatch):
     """Also of bipolar codes with the most bits, which lose more than ternary ones of weights that are -1, 0 and 1."""
     weights = np.random.default_rng(7).integers(-1, 2, (16, 8)).astype(np.float32)
