@@ -127,6 +127,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
+        slots: Relocations that are a distance from the field to an address in memory, which a linker writes there.
         fields: Relocations of fields of instructions.
         arguments: The registers of the first arguments of a call; the others are on the stack.
         saved: Registers that a function must leave as they were, besides the stack pointer.
@@ -135,6 +136,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         link: The register that holds the address to return to; "" if it is on the stack.
         carry_is_no_borrow: Whether the flag carry of a difference means that nothing was borrowed.
         frame: The register from which an instruction takes the stack pointer when a function ends, and then itself.
+        masks: Moves to and from registers of masks, and the bytes that they move; what is above is cleared.
         result: The register with what a function returns.
         wide: The registers of the low and the high half of a product, and of a number that is divided; the quotient and
             the rest are written there.
@@ -174,12 +176,14 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conditional: dict[str, Literal["jump", "move", "number"]]
     moves: dict[str, str]
     arithmetic: dict[str, GeneralOperation]
+    slots: dict[str, int] = {}
     fields: dict[str, InstructionField] = {}
     choices: dict[str, tuple[str, str]] = {}
     expressions: dict[str, str] = {}
     zero: list[str] = []
     stack_alignment: int = 1
     page: int = 1
+    masks: dict[str, int] = {}
     frame: str = ""
     result: str = ""
     wide: list[str] = []

@@ -31,6 +31,8 @@ _LONGEST = 15
 """The most bytes of an instruction."""
 _FIXED = ".data.rel.ro"
 """The beginning of the names of sections that are written when they are loaded, and constant from then on."""
+_SLOT = 8
+"""Bytes of an address that code reads from memory."""
 _EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
 
 
@@ -160,6 +162,11 @@ def opened_elf(path: Path) -> Iterator[Any]:
         raise SpecError(f"{path}: want an ELF object or library; its tables are damaged") from None
 
 
+def _next_page(address: int) -> int:
+    """Return the first multiple of a page at or behind an address."""
+    return address + PAGE - 1 & -PAGE
+
+
 class _Reader:
     """One file that is read: its sections, and where they are placed."""
 
@@ -182,15 +189,20 @@ class _Reader:
         self._unknown: dict[int, str] = {}
         self._parts: dict[str, ObjectPart] = {}
         self._distances: dict[int, tuple[int, ObjectPart]] = {}
+        self._slots: dict[int, int] = {}
 
     def places(self) -> tuple[dict[str, int], int]:
         """Return the addresses of global symbols by name, and the first page behind all sections."""
         self._place(relocatable=True)
         symbols = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
         visible = [x for x in symbols if x["st_info"]["bind"] != "STB_LOCAL" and x["st_shndx"] in self._starts]
-        ends = [at + len(self._data[k]) + PAGE for k, at in self._starts.items()]
         places = {x.name: self._starts[x["st_shndx"]] + x["st_value"] for x in visible}
-        return places, max([self._base, *ends]) + PAGE - 1 & -PAGE
+        return places, _next_page(self._behind + _SLOT * len(symbols))
+
+    @property
+    def _behind(self) -> int:
+        """The first page behind all sections, and a page between: there slots begin, which hold addresses."""
+        return _next_page(max([self._base, *(at + len(self._data[k]) for k, at in self._starts.items())]) + PAGE)
 
     def read(self) -> ObjectFile:
         """Return sections with values and functions with addresses."""
@@ -211,6 +223,9 @@ class _Reader:
         }
         code = tuple(x for index, x in arrays.items() if self._sections[index]["sh_flags"] & _EXECUTABLE)
         constants = tuple(x for x in arrays.values() if x not in code)
+        if self._slots:
+            slots = b"".join(address.to_bytes(_SLOT, "little") for address in self._slots)
+            constants += (MemoryPlace("addresses", self._behind, len(slots), slots),)
         inner = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
         dynamic = [x for table in self._dynamic() for x in table.iter_symbols()]
         # Other objects find global symbols, `dlsym` those of the dynamic table, whatever type they have.
@@ -319,7 +334,9 @@ class _Reader:
         for relocation in section.iter_relocations():
             number, offset = relocation["r_info_type"], relocation["r_offset"]
             kind, field = describe_reloc_type(number, self._file), fields.get(number)
-            size = _FIELD if field else self._table.absolute.get(kind) or self._table.relative.get(kind)
+            by_slot = self._elsewhere is not None and kind in self._table.slots
+            sizes = self._table.absolute | self._table.relative | (self._table.slots if by_slot else {})
+            size = _FIELD if field else sizes.get(kind)
             if size is None or not relocation.is_RELA():
                 kind = kind if kind.startswith("R_") else f"of type {number}"
                 raise SpecError(f"{self._path}: relocation {kind} in {self._sections[target].name} is not known")
@@ -337,7 +354,7 @@ class _Reader:
                 self._unknown |= dict.fromkeys(range(at, at + size), f"{name}, which is in {where}")
                 continue
             of_symbol = self._starts.get(section_of, 0) + symbol["st_value"] if other is None else other
-            value = of_symbol + relocation["r_addend"]
+            value = (self._slot(of_symbol) if by_slot else of_symbol) + relocation["r_addend"]
             at = self._starts[target] + offset
             if field:
                 word = int.from_bytes(self._data[target][offset : offset + size], "little")
@@ -347,11 +364,18 @@ class _Reader:
                 value = filled
                 if inside:
                     self._note_distance(at, size, target, symbol, by_page=field.of != "distance")
-            elif kind in self._table.relative:
+            elif kind in self._table.relative or by_slot:
                 value -= at
-                if inside:
+                if inside and not by_slot:
                     self._note_distance(at, size, target, symbol)
+            if not field and self._elsewhere is not None and not -1 <= value >> 8 * size - 1 <= 0:
+                name = f"{symbol.name or 'a symbol'}, whose address does not fit into {size} bytes"
+                self._unknown |= dict.fromkeys(range(at, at + size), name)
             self._data[target][offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def _slot(self, address: int) -> int:
+        """Return where an address lies, from which code reads it."""
+        return self._behind + _SLOT * self._slots.setdefault(address, len(self._slots))
 
     def _note_distance(self, at: int, size: int, of: int, symbol: Any, *, by_page: bool = False) -> None:
         """Note that the bytes at `at`, of section `of`, are a distance to the part that a symbol is in.

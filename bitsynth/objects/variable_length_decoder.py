@@ -26,6 +26,8 @@ _DISTANCE = 4
 _LONGEST_REPEATED = 3
 """Bytes of an instruction that is repeated: the prefix, one for 8 bytes, and the instruction."""
 _EVERY = (1 << 8 * WORD) - 1
+_LEAST_WIDE = 2
+"""Bytes from which on a product has its halves in two registers."""
 _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
@@ -83,8 +85,8 @@ class VariableLengthDecoder(InstructionDecoder):
             ways = ((_JUMPS, self._jump), (_ON_STACK, self._on_stack), (_WIDE, self._wide))
             way = next((way for words, way in ways if does in words), self._move)
             return way(ins, following, does)
-        if name in self._table.arithmetic:
-            return self._arithmetic(ins, following)
+        if name in self._table.arithmetic or name in self._table.masks:
+            return (self._arithmetic if name in self._table.arithmetic else self._mask_move)(ins, following)
         return self._vector_action(ins, following)
 
     def _require_no_prefix(self, ins: Any, first: Collection[int]) -> None:
@@ -199,6 +201,25 @@ class VariableLengthDecoder(InstructionDecoder):
 
         return set_register
 
+    def _mask_move(self, ins: Any, following: int) -> Action:
+        """Return a function that moves some bytes of a register, and clears those above."""
+        self._require_no_prefix(ins, self._encodings.vector)
+        registers, (to, given), size = self._registers, ins.operands, self._table.masks[ins.mnemonic]
+        if self._is_memory(given):
+            address = self._address(ins, given, following)
+
+            def read() -> GeneralContent:
+                return registers.loaded(address(), size)
+
+        else:
+            read = registers.general_reader(ins.reg_name(given.reg), size)
+        if self._is_memory(to):
+            place = self._address(ins, to, following)
+            return lambda: registers.memory.store(place(), registers.lowest(read(), size))
+        write = registers.general_writer(registers.general_named(ins.reg_name(to.reg)), WORD)
+        zeros = [0] * (WORD - size)
+        return lambda: write(registers.values.content((*registers.lowest(read(), size).data, *zeros)))
+
     def _repeated(self, ins: Any, does: str) -> Action:
         """Return a function that fills memory with a register, or copies memory, upwards: a caller clears the flag."""
         if ins.addr_size != WORD or ins.bytes[0] != self._encodings.repeat or len(ins.bytes) > _LONGEST_REPEATED:
@@ -269,7 +290,7 @@ class VariableLengthDecoder(InstructionDecoder):
         """Return a function that multiplies or divides numbers of twice as many bits, in two registers."""
         registers, operand = self._registers, ins.operands[0]
         size = int(operand.size)
-        if len(ins.operands) != 1 or size < CLEARS_ABOVE:
+        if len(ins.operands) != 1 or size < _LEAST_WIDE:
             raise NotShown(UNKNOWN_OPERANDS)
         bits, every = 8 * size, (1 << 8 * size) - 1
         low, high = (registers.general_reader(name, size) for name in self._table.wide)
