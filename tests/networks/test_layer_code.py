@@ -6,59 +6,70 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.layer_programs import CASES, text_of, write_files
+from support.layer_programs import CASES, HIGH, WIDE, text_of, write_files
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import SpecError
 from bitsynth.host import features
+from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.packing import tiles
+from bitsynth.matmul import MatmulKernel
 from bitsynth.network.machine_code.columns import codes_of_columns
 from bitsynth.store.matmul import MATMUL
 
 pytestmark = pytest.mark.toolchains
 
-FLAGS = ("-std=c11", "-O2", "-DNDEBUG", "-mavx2")
+FLAGS = ("-std=c11", "-DNDEBUG")
 
 
-def compiled(source, folder, out):
+def compiled(source, folder, out, compiler="gcc", flags=("-O2", "-mavx2")):
     """The object of a C file, whose headers are in a folder."""
-    subprocess.run(["gcc", *FLAGS, f"-iquote{folder}", "-c", str(source), "-o", str(out)], check=True)
+    subprocess.run([compiler, *FLAGS, *flags, f"-iquote{folder}", "-c", str(source), "-o", str(out)], check=True)
     return out
+
+
+def build(folder, isa, compiler, *flags):
+    """Write the network's C into a folder, and the object of each file."""
+    pytest.importorskip("capstone")
+    pytest.importorskip("elftools")
+    if features.arch() != "x86_64" or not shutil.which(compiler):
+        pytest.skip(f"needs {compiler} for x86_64")
+    write_files(text_of(isa), folder)
+    for source in sorted(folder.glob("*.c")):
+        if source.stem != "main" and not source.stem.endswith("_selftest"):
+            compiled(source, folder, source.with_suffix(".o"), compiler, flags)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The folder of the network, with the object of each of its C files."""
-    pytest.importorskip("capstone")
-    pytest.importorskip("elftools")
-    if features.arch() != "x86_64" or not shutil.which("gcc"):
-        pytest.skip("needs gcc for x86_64")
-    folder = tmp_path_factory.mktemp("net")
-    write_files(text_of("avx2"), folder)
-    for source in sorted(folder.glob("*.c")):
-        if source.stem != "main" and not source.stem.endswith("_selftest"):
-            compiled(source, folder, source.with_suffix(".o"))
-    return folder
+    return build(tmp_path_factory.mktemp("net"), "avx2", "gcc", "-O2", "-mavx2")
 
 
-def verdicts(folder, layers=(), changed=None):
+def verdicts(folder, layers=(), changed=None, isa="avx2"):
     """What is shown of the layers of these names, or of all; `changed` takes the place of the object of its name."""
     from bitsynth.network.machine_code import prove
     from bitsynth.objects.library import CompiledLibrary, LibraryObject
 
     paths = [changed if changed and changed.name == path.name else path for path in sorted(folder.glob("*.o"))]
     objects = tuple(LibraryObject(path.name, path, 0, 0, frozenset(), ()) for path in paths)
-    text = text_of("avx2")
-    return prove.prove_layers(
-        CompiledLibrary(folder / "libnet.a", "", objects), [text], lambda *_: None, only={*layers} or None
-    )
+    library = CompiledLibrary(folder / "libnet.a", "", objects)
+    return prove.prove_layers(library, [text_of(isa)], lambda *_: None, only={*layers} or None)
 
 
 def test_each_activation_meets_its_weight(built):
     shown = verdicts(built)
     assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
-    high, wide = 5, 7
-    assert shown[0].results == high * wide * CASES["direct"].out_channels
+    assert shown[0].results == HIGH * WIDE * CASES["direct"].out_channels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "isa"), [("clang", "avx2"), ("gcc", "avx512"), ("clang", "avx512")])
+def test_what_other_compilers_make_is_proved(tmp_path, compiler, isa):
+    flags = text_of(isa).needs.cc_flags
+    shown = verdicts(build(tmp_path, isa, compiler, "-O3", *flags), isa=isa)
+    assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
 
 
 MUTANTS = {
@@ -175,6 +186,19 @@ def test_columns_are_decoded_as_they_were_packed():
         codes = rng.integers(0, 1 << kernel.column_bits, (2 * kernel.columns, 3, kernel.k_step)).astype(np.uint8)
         data = tiles(kernel, codes[..., list(packing(kernel).order)]).tobytes()
         assert np.array_equal(codes_of_columns(kernel, data, 2, 3), codes.reshape(len(codes), -1)), name
+
+
+def test_where_weights_are_0_rows_count_nothing(monkeypatch):
+    """That is shown, not assumed: with other weights there, rows count."""
+    from bitsynth.network.machine_code import idle_weights
+
+    for name in ("bs_mm_a8u_w8s_s32_avx2_6x16x2", "bs_mm_a8s_w8s_s32_avx512_24x16x4"):
+        kernel = MatmulKernel(MATMUL.load_named(name), KernelName.parse(name).spec)
+        ignores = idle_weights.ignores_rows_of_idle_weights.__wrapped__
+        assert ignores(kernel)
+        with monkeypatch.context() as patch:
+            patch.setattr(idle_weights, "idle_code", lambda core: 3)
+            assert not ignores(kernel)
 
 
 def test_what_two_objects_define_is_not_linked(built):

@@ -214,11 +214,12 @@ def test_a_kernel_of_which_no_object_can_be_proved_is_reported(folder, ended, mo
 def test_the_library_that_cmake_builds_is_proved_and_kept(folder, ended):
     facts = json.loads(ended(0, "verify", str(folder), "--objects", "--compiler", "gcc", "--json")[0])
     assert [kernel["function"] for kernel in facts["kernels"]] == [FUNCTION]
+    assert [(layer["verdict"], layer["results"], layer["calls"]) for layer in facts["layers"]] == [("proved", 4, 1)]
     assert {"-O3", "-DNDEBUG", "-mavx2"} <= {*facts["flags"][f"{KERNEL}.c"]}
     assert facts["compilers"][0].startswith("GCC")
     assert {share["part"] for share in facts["code"]} >= {"kernels", "network", "runtime"}
     assert (folder / facts["library"]).is_file()
-    assert "as it was proved" in ended(0, "verify", str(folder), "--no-z3")[0]
+    assert "1 of 1 kernel proved, 1 for all sizes; 1 of 1 layer" in ended(0, "verify", str(folder), "--no-z3")[0]
 
 
 def test_archives_name_their_objects_in_several_ways():

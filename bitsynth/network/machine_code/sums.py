@@ -19,8 +19,10 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, pad_code_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.matmul import MatmulKernel
 from bitsynth.network.machine_code.calls import FIRST_KNOWN, PAD, CodeArray, KernelCall, StepCall, WrongCall, numbered
 from bitsynth.network.machine_code.columns import codes_of_columns, idle_of
+from bitsynth.network.machine_code.idle_weights import ignores_rows_of_idle_weights
 from bitsynth.network.machine_code.linear import Bytes, named
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
@@ -43,6 +45,7 @@ class Convolution:
     """The sums that a layer is to compute, of codes of activations: for each a number, and a factor of each code.
 
     Attributes:
+        proved: The kernel.
         spec: The layer as its kernel computes it.
         product: The product of operands that the kernel computes.
         codes: Codes of weights (OC, IC / groups, KH, KW).
@@ -50,12 +53,17 @@ class Convolution:
         image: Batch, height and width.
     """
 
-    kernel: Kernel
+    proved: MatmulKernel
     spec: LayerSpec
     product: MatmulSpec
     codes: NDArray[np.uint8]
     bias: IntegerArray
     image: tuple[int, int, int]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel's program."""
+        return self.proved.entry.kernel
 
     @property
     def _geometry(self) -> Geometry:
@@ -224,12 +232,7 @@ class CallSums:
         """Return the codes that the bytes of a segment hold."""
         shape = product.kernel
         if shape.of_codes:
-            size = shape.code_bytes
-            if None in segment:  # By weights of 0, but the kernel is proved for codes alone.
-                raise NotShown("a row has bytes behind its codes that were not written")
-            if size > 1 and any(byte != 0 for k in range(1, size) for byte in segment[k::size]):
-                raise WrongCall("a row has codes that are no numbers of its width")
-            return numbered(segment[::size])
+            return self._plain_codes(segment, shape.code_bytes)
         outer = self.convolution.kernel.bit_axis == "outer"
         size = len(segment) if outer else shape.row_bytes
         codes = []
@@ -247,6 +250,17 @@ class CallSums:
                 raise WrongCall("a row of planes is no whole row")
             codes.append(whole[step * shape.k_step : (step + steps) * shape.k_step])
         return np.concatenate(codes)
+
+    def _plain_codes(self, segment: Bytes, size: int) -> CodeArray:
+        """Return the codes that the bytes of a segment are, `size` bytes each; PAD for those that were not written."""
+        every = [segment[at : at + size] for at in range(0, len(segment), size)]
+        unwritten = np.array([None in each for each in every])
+        if unwritten.any() and not ignores_rows_of_idle_weights(self.convolution.proved):
+            raise NotShown("a row has bytes behind its codes that were not written")
+        if any(any(above) for (_, *above), no_value in zip(every, unwritten, strict=True) if not no_value):
+            raise WrongCall("a row has codes that are no numbers of its width")
+        codes = numbered([0 if no_value else each[0] for each, no_value in zip(every, unwritten, strict=True)])
+        return np.where(unwritten, PAD, codes)
 
     def _whole_row(self, number: int, k_step: int) -> CodeArray:
         """Return the codes of a packing, filled to whole steps."""
