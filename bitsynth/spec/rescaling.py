@@ -20,6 +20,9 @@ FIXED_SHIFT = 23
 """Of products of 32 bits: the greatest that leaves room for a code of 8 bits."""
 MULTIPLIER_SHIFT = 31
 """Bits of the multipliers of TensorFlow Lite's fixed point: a product is divided by 2**31."""
+SMALL_FLOAT = 0x4E80_0000
+"""2**30 as float32: conversions to int32 take numbers up to it, and it is beyond every code."""
+_BELOW = f" & 0x7fffffff, {SMALL_FLOAT + 1}))"
 SMALL_ZERO = "bit(ult(z + 256, 512))"
 """The bit that says that a zero point z is at least -256 and below 256."""
 
@@ -28,22 +31,26 @@ SMALL_ZERO = "bit(ult(z + 256, 512))"
 class CodeForm:
     """The destination of codes: lanes of type `out` (u8, s8 or s16), or words of `planes` bit planes (u8).
 
-    Codes of 16 bits have a zero point only if they are `moved`.
+    Codes of 16 bits have a zero point only if they are `moved`. `whole` codes have all values of `out`, and no zero
+    point: their spec has none of the inputs z, l and h.
     """
 
     out: str
     planes: int = 0
     moved: bool = False
+    whole: bool = False
 
     @property
     def name(self) -> str:
         """The part of a spec's name that says which terms there are."""
-        return f"words{self.planes}" if self.planes else f"{self.out}{'_moved' if self.moved else ''}"
+        if self.planes:
+            return f"words{self.planes}"
+        return f"{'whole_' if self.whole else ''}{self.out}{'_moved' if self.moved else ''}"
 
     @property
     def has_zero(self) -> bool:
         """Whether there is a zero point."""
-        return self.moved or self.out != "s16"
+        return not self.whole and (self.moved or self.out != "s16")
 
     @property
     def extended(self) -> str:
@@ -54,20 +61,23 @@ class CodeForm:
         self, kind: SpecKind, form: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]
     ) -> ElementwiseSpec:
         """Return the spec of `code`, in as many bits as the text says; `form` tells it from others of its `kind`."""
-        limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
-        small = [SMALL_ZERO] if self.out != "s16" else []
+        limits = () if self.whole else tuple(ElementInput(x, self.out, "all") for x in "lh")
+        ordered = [] if self.whole else [f"~bit(slt({self.extended}(h, 32), {self.extended}(l, 32)))"]
+        small = [SMALL_ZERO] if self.has_zero and self.out != "s16" else []
         return ElementwiseSpec(
             name=f"{kind}{form}_{self.name}",
             inputs=(*inputs, *([_ZERO] if self.has_zero else []), *limits),
             meaning=code,
             out="words" if self.planes else self.out,
             planes=self.planes,
-            assumes=(f"~bit(slt({self.extended}(h, 32), {self.extended}(l, 32)))", *small, *assumes),
+            assumes=(*ordered, *small, *assumes),
             kind=kind,
         )
 
     def clamped(self, code: str) -> str:
         """Return a number of 64 bits, with the zero point, between the least and the greatest code."""
+        if self.whole:
+            return f"{self.out[0]}clamp({code}, {self.out[1:]})"
         low, high = f"{self.extended}(l, 64)", f"{self.extended}(h, 64)"
         code = f"({code} + sext(z, 64))" if self.has_zero else code
         return f"ite(slt({code}, {low}), {low}, ite(slt({high}, {code}), {high}, {code}))"
@@ -94,6 +104,16 @@ class ValueTerms:
     def text(self) -> str:
         """The value, as text of the lane language."""
         return "(" + " + ".join(x.name for x in self.inputs) + ")"
+
+
+def is_small(text: str) -> str:
+    """Return the bit that says that the absolute value of a float32 is at most 2**30, which int32 holds."""
+    return f"bit(ult({text}{_BELOW}"
+
+
+def assumes_small(spec: ElementwiseSpec) -> bool:
+    """Return whether a spec assumes that of the number that it rounds."""
+    return any(text.endswith(_BELOW) for text in spec.assumes)
 
 
 def is_number(text: str) -> str:

@@ -48,6 +48,8 @@ EPILOGUES: dict[str, Scale | Requantize | Rescale | MultiplyShift] = {
     "rescale signed": Rescale(SCALES, 8, -7, signed=True, low=-100, bias=0.5),
     "rescale to 16 bits": Rescale(SCALES, 16, signed=True),
     "rescale to 2 bits": Rescale(SCALES, 2, low=1),
+    "rescale to all codes": Rescale(SCALES, 8, bias=-0.5),
+    "rescale to all signed codes": Rescale(SCALES, 8, signed=True),
     "scale": Scale(SCALES, 0.25),
     "up": Requantize(MULTIPLIERS, 9, 8, zero_point=4),
     "even": Requantize(MULTIPLIERS, 9, 4, "even", signed=True),
@@ -102,6 +104,20 @@ def test_the_reference_is_the_text_of_every_spec(name):
     assert found
     for spec, got in found:
         assert np.array_equal(got, unsigned(bits, spec.out_bits)), spec.name
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "bound", "names"),
+    [
+        (Rescale(0.5, 8), 1 << 29, ["rescale_small_whole_u8", "rescale_small_u8", "rescale_u8"]),
+        (Rescale(0.5, 8, 3), 1 << 29, ["rescale_small_u8", "rescale_u8"]),
+        (Rescale(0.5, 8, high=254), 1 << 29, ["rescale_small_u8", "rescale_u8"]),
+        (Rescale(0.5, 8), 1 << 30, ["rescale_u8"]),
+        (Rescale(0.5, 8, bias=2.0**28), 1 << 29, ["rescale_bias_u8"]),
+    ],
+)
+def test_small_values_need_no_limit_and_all_codes_no_clamp(epilogue, bound, names):
+    assert [spec.name for spec, _ in epilogue.lower(values(bound), 0)] == names
 
 
 def values(bound: int) -> Accumulators:

@@ -47,7 +47,7 @@ FAMILIES = [
     "thresholds3_s32_words_avx512",
     "thresholds31_s32_flip_words_avx2",
     "requantize32_even_u8_avx2",
-    "rescale_bias_u8_avx512",
+    "rescale_small_bias_whole_u8_avx512",
     "lookup16_neon",
     "mean_even_avx2",
     "residual_u8_factor_avx512",

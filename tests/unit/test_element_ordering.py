@@ -14,7 +14,7 @@ MANY = 256
 FAMILIES = [
     "thresholds3_s16_bytes_avx512",
     "thresholds31_s32_flip_bytes_avx2",
-    "rescale_bias_u8_avx512",
+    "rescale_small_bias_whole_u8_avx512",
     "requantize32_s16_avx2",
 ]
 

@@ -129,6 +129,7 @@ STORED = [
     for row in (False, True)
     for spec in (
         rescale_spec(ValueTerms(row, row), CodeForm("u8"), bias=False),
+        rescale_spec(ValueTerms(), CodeForm("u8", whole=row), bias=row, small=True),
         gated_spec(ValueTerms(row, row), CodeForm("u8")),
         requantize_spec(CodeForm("s8"), row=row, wide=False),
         requantize_spec(CodeForm("u8"), row=row, wide=True),

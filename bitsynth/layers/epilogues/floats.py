@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,15 @@ from bitsynth.layers.epilogues.claimed import ClaimedGate, ClaimedRescale
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import plain_array
-from bitsynth.spec.rescaling import CodeForm, ValueTerms, is_number
+from bitsynth.spec.rescaling import CodeForm, ValueTerms, is_number, is_small
 from bitsynth.spec.residual import ELEMENTS, rounded, scaled
 
 _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
 _MIN_HALVED_EXACTLY = np.float32(2.0**-125)
 """float32 numbers of this size or more are halved exactly."""
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_SMALL = 2.0**29
+"""Values below it are small (`is_small`), rounded as well: half of that limit."""
 _MAX_GATED = 2.0**60
 """Limit of scales, biases and gates: times an int32 it is far from the end of float32."""
 
@@ -48,16 +50,17 @@ def scale_spec(value: ValueTerms, *, bias: bool) -> ElementwiseSpec:
     )
 
 
-def rescale_spec(value: ValueTerms, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
+def rescale_spec(value: ValueTerms, codes: CodeForm, *, bias: bool, small: bool = False) -> ElementwiseSpec:
     """Return codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
     m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
-    rounding to nearest is monotone, and keeps whole numbers.
+    rounding to nearest is monotone, and keeps whole numbers. With `small`, no rounded number is beyond 2**30.
     """
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
     code = codes.clamped(f"sext(nearest({text}), 64)")
-    return codes.spec(SpecKind.RESCALE, f"{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
+    form = f"{'_small' if small else ''}{'_bias' if bias else ''}{value.name}"
+    return codes.spec(SpecKind.RESCALE, form, inputs, code, [(is_small if small else is_number)(text)])
 
 
 def gated_spec(value: ValueTerms, codes: CodeForm) -> ElementwiseSpec:
@@ -292,11 +295,29 @@ class Rescale(FloatValues, ClampedCodes):
         elif lowered := self._lower_values(sums):
             value, inputs = lowered
             if self.gate is None:
-                yield rescale_spec(value, codes, bias="b" in inputs), {**inputs, **limits}
+                bias = "b" in inputs
+                if self._is_small(sums):
+                    if not planes and self._has_all_codes:
+                        yield rescale_spec(value, replace(codes, whole=True), bias=bias, small=True), inputs
+                    yield rescale_spec(value, codes, bias=bias, small=True), {**inputs, **limits}
+                yield rescale_spec(value, codes, bias=bias), {**inputs, **limits}
             else:
                 g, a = np.array(self.gate, np.float32).view(np.uint32)
                 shared = {"g": np.asarray(g), "a": np.asarray(a)}
                 yield gated_spec(value, codes), {**inputs, **limits, **shared}
+
+    @property
+    def _has_all_codes(self) -> bool:
+        """Whether codes are all values of their type, without a zero point."""
+        kind = np.iinfo(self.out_type)
+        return kind.bits == 8 and self.zero_point == 0 and self.codes == (kind.min, kind.max)
+
+    def _is_small(self, sums: Accumulators) -> bool:
+        """Return whether no value of `sums` is beyond 2**30: however it is rounded."""
+        floats = {"bias": np.zeros(1, np.float32), **self.floats(sums.channels)}
+        most = (abs(sums.factor) * sums.bound + np.abs(sums.columns)) / 2.0**sums.shift
+        values = np.abs(floats["scale"].astype(np.float64)) * most + np.abs(floats["bias"].astype(np.float64))
+        return bool((values < _MAX_SMALL).all())
 
     def formula(self, channels: int) -> ClaimedRescale:
         """Return scale, bias, codes and gate of `channels` channels."""

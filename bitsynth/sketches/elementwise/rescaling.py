@@ -26,7 +26,7 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec, SpecKind
-from bitsynth.spec.rescaling import FIXED_SHIFT, MULTIPLIER_SHIFT
+from bitsynth.spec.rescaling import FIXED_SHIFT, MULTIPLIER_SHIFT, SMALL_FLOAT, assumes_small
 
 ADD_SATURATED = "sclamp(sext(a[i], 32) + sext(b[i], 32), bits)"
 MULTIPLY, MULTIPLY_ADD = "a[i] * b[i]", "a[i] + b[i] * c[i]"
@@ -48,8 +48,6 @@ GREATER = ("ite(flt(b[i], a[i]), a[i], b[i])", "fmax(a[i], b[i])", "fmax(flushed
 NEAREST, NEAREST_BELOW = "nearest(a[i])", "ite(flt(a[i], 0x4f000000), nearest(a[i]), 1 << 31)"
 MIN_UNSIGNED, MAX_UNSIGNED = "ite(ult(a[i], b[i]), a[i], b[i])", "ite(ult(a[i], b[i]), b[i], a[i])"
 TESTED = "join(~bit(eq(a[j] & b[j], 0)) for j in range(lanes))"
-_CONVERTIBLE_MAX = 0x4E80_0000
-"""2**30 as float32: conversions to int32 take numbers up to it, and it is beyond every code."""
 _ROUNDABLE_MIN, _ROUNDABLE_MAX = 0xCA80_0000, 0x4A80_0000
 """-2**22 and 2**22 as float32: between them adding ROUND_TO_UNITS is exact but for that rounding."""
 
@@ -142,9 +140,10 @@ class ScalingPlan:
         try:
             return self.builder.map(NEAREST, x, out=kind)
         except NoKernel:
-            x = self.one_of(
-                LESSER, x, constant(x.type, _CONVERTIBLE_MAX if self._converts(x, kind) else _ROUNDABLE_MAX)
-            )
+            converts = self._converts(x, kind)
+            if not (converts and assumes_small(self.builder.spec)):
+                most = SMALL_FLOAT if converts else _ROUNDABLE_MAX
+                x = self.one_of(LESSER, x, constant(x.type, most))
         if self._converts(x, kind):
             return self.builder.map(NEAREST_BELOW, x, out=kind)
         x = self.one_of(GREATER, x, constant(x.type, _ROUNDABLE_MIN))
@@ -163,6 +162,10 @@ class ScalingPlan:
         x = self.builder.narrow(x)
         if self.has("z"):
             x = self.builder.map(ADD_SATURATED, x, self.builder.input("z"))
+        if not self.has("l"):
+            if self.builder.spec.out == "s8":
+                return self.builder.narrow(x)
+            return self.builder.narrow(x, signed=False).as_type(self.builder.isa.word)
         low = self.builder.input("l")
         if low.type.bits == x.type.bits:
             return self.clamped(x, roles.MAX, roles.MIN)
