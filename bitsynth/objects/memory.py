@@ -6,8 +6,9 @@ and only what was written is read. Anything else is refused.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from bitsynth.errors import BitsynthError
 from bitsynth.objects.affine import AffineNumber, GeneralNumber
@@ -22,7 +23,7 @@ class NotShown(BitsynthError):
 
 
 class OutOfPlace(NotShown):
-    """Memory is read or written that the C interface does not give."""
+    """Memory is read or written that the C interface does not give, or a result is not written."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class CallMemory:
     at: int = 0
     stored_at: dict[int, int] = field(default_factory=dict)
     stack_from: int = 0
+    _unwritten: Iterator[int] = field(default_factory=count)
 
     def add_stack(self, top: GeneralNumber, size: int) -> None:
         """Add `size` bytes of stack below `top` for a call."""
@@ -82,11 +84,19 @@ class CallMemory:
         if array.writable:
             data = [self.written.get(address + k) for k in range(size)]
             if None in data:
-                raise OutOfPlace(f"{size} bytes of {array.name} + {first} are read before they are written")
+                kind = NotShown if array.name == STACK else OutOfPlace
+                raise kind(f"{size} bytes of {array.name} + {first} are read before they are written")
             return self.values.content([x for x in data if x is not None])
         if array.known is not None:
             return self.values.content(tuple(array.known[first : first + size]))
         return self.values.memory(array.name, first, size)
+
+    def load_any(self, address: GeneralNumber, size: int) -> Content:
+        """Return the content of memory as `load` does; of the stack it is unknown where it was not written."""
+        on_stack = isinstance(address, int) and self._array(address, size, "read").name == STACK
+        if on_stack and any(address + k not in self.written for k in range(size)):
+            return self.values.memory(("no value", next(self._unwritten)), 0, size)
+        return self.load(address, size)
 
     def load_affine(self, address: AffineNumber, size: int) -> Content:
         """Return the content of memory at an address that is not known."""

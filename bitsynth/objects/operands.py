@@ -189,9 +189,9 @@ class RegisterFile:
         self.memory.store(pointer, self.content(x))
 
     def pop(self) -> GeneralContent:
-        """Take 8 bytes from the stack."""
+        """Take 8 bytes from the stack, of any content: compilers do so to move the stack pointer."""
         pointer = self.number(self.general[self.table.stack])
-        content = self.memory.load(pointer, WORD)
+        content = self.memory.load_any(pointer, WORD)
         self.set_stack(self.held(pointer + WORD))
         return self.of_content(content)
 

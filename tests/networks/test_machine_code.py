@@ -209,6 +209,28 @@ def test_a_kernel_of_which_no_object_can_be_proved_is_reported(folder, ended, mo
     assert "objects cannot be proved" in ended(1, *arguments, "--strict")[1]
 
 
+def test_a_layer_that_is_wrong_is_refused_and_nothing_is_written(folder, ended, monkeypatch):
+    """What is not covered is reported, and with --strict an error."""
+    module = importlib.import_module("bitsynth.network.certificate.objects")
+    arguments = "verify", str(folder), "--object", str(folder / "build" / "libnet.a")
+
+    def with_verdict(verdict):
+        layer = {"step": 0, "node": "y", "kernel": KERNEL, "function": FUNCTION, "verdict": verdict, "why": "a reason"}
+        monkeypatch.setattr(module, "prove_layers", lambda *_: [module.LayerVerdict(**layer)])
+
+    with_verdict("refused")
+    assert "step 0, y is not proved: a reason" in ended(1, *arguments)[1]
+    assert not (folder / "net_objects.json").exists()
+    for verdict in ("not covered", "not understood"):
+        with_verdict(verdict)
+        shown = ended(0, *arguments)[0]
+        assert "step 0: a reason" in shown
+        assert "0 of 1 layer" in shown
+        assert "step 0, y is not proved: a reason" in ended(1, *arguments, "--strict")[1]
+    (layer,) = json.loads(ended(0, *arguments, "--json")[0])["layers"]
+    assert (layer["verdict"], layer["why"]) == ("not understood", "a reason")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 def test_the_library_that_cmake_builds_is_proved_and_kept(folder, ended):

@@ -237,3 +237,21 @@ def test_masks_hold_what_was_moved_there(tmp_path):
     assert memory.bytes_at(8192, 2) == [0xEF, 0xCD]
     with pytest.raises(NotShown):
         processor.step(CODE + SPACE * len(texts))
+
+
+def test_what_is_taken_from_the_stack_may_have_no_value(tmp_path):
+    """A compiler moves the stack pointer so; the value is unknown, and no other is equal."""
+    processor = BothMachines(assembled(tmp_path, ["pop %rax", "pop %rbx", "mov (%rax), %rcx"])).processor()
+    registers, memory = processor.registers, processor.memory
+    registers.reset()
+    memory.add_stack(4096, 256)
+    registers.general |= {"rsp": 4000}
+    processor.step(CODE)
+    registers.general |= {"rsp": 4000}
+    processor.step(CODE + SPACE)
+    assert registers.general["rax"] is not registers.general["rbx"]
+    with pytest.raises(NotShown, match="an address depends on data"):
+        processor.step(CODE + 2 * SPACE)
+    registers.general |= {"rsp": 5000}
+    with pytest.raises(NotShown, match="belong to no buffer"):
+        processor.step(CODE)
