@@ -64,6 +64,15 @@ def test_each_activation_meets_its_weight(built):
     assert shown[0].results == HIGH * WIDE * CASES["direct"].out_channels
 
 
+def test_layers_of_too_many_elements_are_not_run(built, monkeypatch):
+    from bitsynth.network.machine_code import prove
+
+    monkeypatch.setattr(prove, "MAX_ELEMENTS", HIGH * WIDE)
+    (shown,) = verdicts(built, ["direct"])
+    assert shown.verdict == "not covered"
+    assert "of more than 35 activations and results" in shown.why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("compiler", "isa"), [("clang", "avx2"), ("gcc", "avx512"), ("clang", "avx512")])
 def test_what_other_compilers_make_is_proved(tmp_path, compiler, isa):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -36,6 +38,8 @@ from bitsynth.spec.layout import Layout
 
 OUTSIDE = ("memcpy", "memmove", "memset")
 """Functions of the C library that layers call; they do what the C standard says."""
+MAX_ELEMENTS = 1 << 20
+"""The most activations and results of a layer: each takes more than a kilobyte while the layer is proved."""
 _ALIGN = 64
 """What the buffers of a network are aligned to in its arena."""
 SUM_BYTES = 4
@@ -83,7 +87,6 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "proved"
 
 
-@without_collection()
 def prove_layers(
     library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress, *, only: Collection[str] | None = None
 ) -> list[LayerVerdict]:
@@ -101,6 +104,7 @@ def prove_layers(
         if text.name not in linked:
             linked[text.name] = _linked(library, text)
         verdicts.append(_prove(linked[text.name], text, number, step))
+        gc.collect()  # A layer takes up to some gigabytes.
     return verdicts
 
 
@@ -115,6 +119,7 @@ def _linked(library: CompiledLibrary, text: NetworkText) -> LinkedCode | str:
         return str(why)
 
 
+@without_collection()
 def _prove(code: LinkedCode | str, text: NetworkText, number: int, step: LayerStep) -> LayerVerdict:
     """Return what is shown of one layer."""
     start = time.process_time()
@@ -181,9 +186,15 @@ class LayerProof:
             "kernels with products of neighbours are not covered": core.cross_terms != 0,
             "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
             "weights with a zero point are not covered": layer.plan.product != kernel.spec,
+            f"layers of more than {MAX_ELEMENTS:,} activations and results are not covered": self._is_too_large(),
             "packed words are no results": program is not None and program.spec.planes,
         }
         return next((why for why, holds in reasons.items() if holds), "")
+
+    def _is_too_large(self) -> bool:
+        buffers = self.text.program.buffers
+        edges = [buffers[name].edge for name in (self.step.inputs[0], *self.step.outputs)]
+        return sum(math.prod(edge.shape) for edge in edges) > MAX_ELEMENTS
 
     def run(self, code: LinkedCode) -> None:
         """Run the step, and compare its results."""
