@@ -134,6 +134,14 @@ def searched(network: float_networks.FloatNetwork, path: Path, isa: str, cpu: st
     return _quantized_once(network.model, network.calibration, path, **options)
 
 
+def searched_within(
+    model: Any, calibration: NDArray[Any] | Feed, path: Path, loss: float, bits: Sequence[int], **reading: Any
+) -> Path:
+    """Write a network with the fewest cycles on the A72 within an error of its outputs, unless the file is there."""
+    options: dict[str, Any] = {"act_bits": bits, "w_bits": bits, "isa": "neon", "cpu": "a72", **reading}
+    return _quantized_once(model, calibration, path, loss=loss, **options)
+
+
 def _quantized_once(model: Any, calibration: NDArray[Any] | Feed, path: Path, **options: Any) -> Path:
     """Write a network as `quantize` makes it, for one sample a call, unless the file is there; return its path."""
     if not path.is_file():

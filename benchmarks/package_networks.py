@@ -60,6 +60,7 @@ class Shipped:
         has_classes: Whether the greatest number along the last axis is a class.
         calibration: Samples that `quantize` sees.
         judged: Others that judge.
+        search_loss: The error of outputs within which 4 or 8 bits are searched for each layer; None for 8 bits alone.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Shipped:
     has_classes: bool = True
     calibration: int = 40
     judged: int = 60
+    search_loss: float | None = None
 
 
 def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
@@ -88,6 +90,19 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
         NetworkFile("float32, as shipped", path, peers, reading=shipped.reading),
         NetworkFile("quantize, W8A8", small),
     ]
+    if (loss := shipped.search_loss) is not None:
+        files += [
+            NetworkFile(
+                "quantize, W4A4",
+                network_files.quantized(str(path), calibration, work / f"{name}_w4a4.onnx", 4, 4, **shipped.reading),
+            ),
+            NetworkFile(
+                "quantize, 4 or 8 bits for the A72",
+                network_files.searched_within(
+                    str(path), calibration, work / f"{name}_searched.onnx", loss, (4, 8), **shipped.reading
+                ),
+            ),
+        ]
     about = f"Compared with the float network on {shipped.judged} {shipped.about}; quantized by "
     about += f"{shipped.calibration} others."
     return Subject(name, shipped.title, about, files, samples, has_classes=shipped.has_classes)
@@ -276,6 +291,7 @@ NETWORKS = {
         partial(_crops, 224, _around_zero),
         "parts of photographs",
         {},
+        search_loss=0.002,
     ),
     "yolov8n": Shipped(
         "YOLOv8n (nudenet)",
