@@ -105,12 +105,12 @@ def prove_library(
         jobs.append(KernelJob(kernel, function, having.path, having.name))
     layers = prove_layers(library, texts, say)
     verdicts |= {each.function: each for each in prove_kernels(jobs, say)}
-    resting = [_with_kernel(layer, verdicts[layer.function]) for layer in layers]
-    return [verdicts[function] for function in kernels], resting
+    layers = [_if_kernel_is_proved(layer, verdicts[layer.function]) for layer in layers]
+    return [verdicts[function] for function in kernels], layers
 
 
-def _with_kernel(layer: LayerVerdict, kernel: KernelVerdict) -> LayerVerdict:
-    """Return what is shown of a layer after that of its kernel, on which it rests: for any sizes and distances."""
+def _if_kernel_is_proved(layer: LayerVerdict, kernel: KernelVerdict) -> LayerVerdict:
+    """Return the verdict of a layer, which is "not covered" unless its kernel is proved for all sizes, as it needs."""
     if not layer.is_proved or kernel.verdict == "all sizes":
         return layer
     why = f"its kernel, {kernel.kernel}, is not proved for all sizes"

@@ -20,22 +20,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.network.machine_code.linear import Bytes, LinearValues
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import MemoryPlace, NotShown
+from bitsynth.objects.operands import WORD
 from bitsynth.objects.processor import CodeProcessor
 
 
 class WrongCall(NotShown):
-    """A function is called in another way than the C interface says, or with what is no part of the layer."""
+    """The code is wrong: it breaks the C interface of a function that it calls, or a result is not the layer's."""
 
 
 PAD = -1
-"""What stands for the codes that fill a packed row to whole steps."""
+"""The number of codes that fill a packed row to whole steps."""
 FIRST_KNOWN = -2
-"""A known code c is the number FIRST_KNOWN - c; codes of the activations are the numbers of their bytes."""
-WORD = 8
-_INT = 4
+"""A known code c has the number FIRST_KNOWN - c; a code of the activations has that of its byte."""
 CodeArray = NDArray[np.int64]
 
 
@@ -138,15 +137,15 @@ class StepCall:
 
     Attributes:
         packed: The codes of each packing, by its number.
-        products: The calls of microkernels, by number.
-        results: The calls of programs, by number.
+        kernel_calls: The calls of microkernels, by number.
+        program_calls: The calls of programs, by number.
     """
 
     processor: CodeProcessor
     code: LinkedCode
     packed: list[CodeArray] = field(default_factory=list)
-    products: list[KernelCall] = field(default_factory=list)
-    results: list[ProgramCall] = field(default_factory=list)
+    kernel_calls: list[KernelCall] = field(default_factory=list)
+    program_calls: list[ProgramCall] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.values = LinearValues(self.processor.values)
@@ -226,7 +225,7 @@ class StepCall:
         size = -(-k // shape.k_step) * shape.row_bytes
         memory.bytes_at(codes, readable)
         written = [(packed + row * packed_apart, size + shape.slack) for row in range(count)]
-        written += [(terms, _INT * count)] * shape.has_terms
+        written += [(terms, INT32_BYTES * count)] * shape.has_terms
         _require_apart(written, [(codes, readable)])
         for row in range(count):
             if row * apart + k > readable:
@@ -243,7 +242,9 @@ class StepCall:
             else:
                 memory.set_bytes(at, [*((("row", len(self.packed)), b) for b in range(size)), *[None] * shape.slack])
             if shape.has_terms:
-                memory.set_bytes(terms + _INT * row, [(("term", len(self.packed)), b) for b in range(_INT)])
+                memory.set_bytes(
+                    terms + INT32_BYTES * row, [(("term", len(self.packed)), b) for b in range(INT32_BYTES)]
+                )
             self.packed.append(numbered(data))
 
     def _multiply(self, shape: KernelShape) -> None:
@@ -253,8 +254,8 @@ class StepCall:
         width = tiles * shape.columns
         self._require_multiple(pointers, WORD, "the rows' addresses")
         self._require_multiple(weights, WORD, "weights")
-        self._require_multiple(start, _INT, "numbers of columns")
-        self._require_multiple(sums, _INT, "accumulators")
+        self._require_multiple(start, INT32_BYTES, "numbers of columns")
+        self._require_multiple(sums, INT32_BYTES, "accumulators")
         addresses = [
             int.from_bytes(self._known(pointers + WORD * k, WORD, "addresses of rows"), "little")
             for k in range(shape.rows * segments)
@@ -262,31 +263,33 @@ class StepCall:
         size = steps * shape.row_bytes
         read = [(pointers, WORD * len(addresses)), *((address, size) for address in addresses)]
         if shape.has_terms:
-            self._require_multiple(terms, _INT, "terms")
-            read.append((terms, _INT * shape.rows))
+            self._require_multiple(terms, INT32_BYTES, "terms")
+            read.append((terms, INT32_BYTES * shape.rows))
         if shape.rows > 1 and apart < width:
             raise WrongCall(f"rows of {width} accumulators are {apart} from each other")
-        _require_apart([(sums + _INT * row * apart, _INT * width) for row in range(shape.rows)], read)
+        _require_apart([(sums + INT32_BYTES * row * apart, INT32_BYTES * width) for row in range(shape.rows)], read)
         rows = [
             [memory.bytes_at(addresses[s * shape.rows + row], size) for s in range(segments)]
             for row in range(shape.rows)
         ]
         call = KernelCall(
-            shape,
-            tiles,
-            segments,
-            steps,
-            self._known(weights, width * segments * steps * shape.column_bytes, "weights"),
-            np.frombuffer(self._known(start, _INT * width, "numbers of columns"), "<i4").astype(np.int64),
-            rows,
-            [memory.bytes_at(terms + _INT * row, _INT) for row in range(shape.rows) if shape.has_terms],
-            memory.at,
+            kernel=shape,
+            tiles=tiles,
+            segments=segments,
+            steps=steps,
+            weights=self._known(weights, width * segments * steps * shape.column_bytes, "weights"),
+            start=np.frombuffer(self._known(start, INT32_BYTES * width, "numbers of columns"), "<i4").astype(np.int64),
+            rows=rows,
+            terms=[
+                memory.bytes_at(terms + INT32_BYTES * row, INT32_BYTES) for row in range(shape.rows) if shape.has_terms
+            ],
+            where=memory.at,
         )
         for row in range(shape.rows):
-            first = row * width * _INT
-            name = ("sums", len(self.products))
-            memory.set_bytes(sums + _INT * row * apart, [(name, first + b) for b in range(_INT * width)])
-        self.products.append(call)
+            first = row * width * INT32_BYTES
+            name = ("sums", len(self.kernel_calls))
+            memory.set_bytes(sums + INT32_BYTES * row * apart, [(name, first + b) for b in range(INT32_BYTES * width)])
+        self.kernel_calls.append(call)
 
     def _finish(self, name: str, shape: ProgramShape) -> None:
         """Compute results of accumulators: read these and constants; write results, each with a name."""
@@ -296,29 +299,31 @@ class StepCall:
         )
         if columns % shape.unit:
             raise WrongCall(f"a program for {shape.unit} columns at a time is called for {columns}")
-        self._require_multiple(sums, _INT, "accumulators")
+        self._require_multiple(sums, INT32_BYTES, "accumulators")
         size = columns * shape.result_bits // 8
-        in_place = to == sums and to_apart == apart and size == _INT * columns
-        read = [(sums + row * apart, _INT * columns) for row in range(rows)] * (not in_place)
+        in_place = to == sums and to_apart == apart and size == INT32_BYTES * columns
+        read = [(sums + row * apart, INT32_BYTES * columns) for row in range(rows)] * (not in_place)
         read += [(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)]
-        read += [(of_row, _INT * rows)] * shape.reads_row
+        read += [(of_row, INT32_BYTES * rows)] * shape.reads_row
         _require_apart([(to + row * to_apart, size) for row in range(rows)], read)
         call = ProgramCall(
-            name,
-            shape,
-            rows,
-            columns,
-            self._known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
-            self._known(shared, shape.shared_bytes, "constants"),
-            [memory.bytes_at(sums + row * apart, _INT * columns) for row in range(rows)],
-            [memory.bytes_at(of_row + _INT * row, _INT) for row in range(rows) if shape.reads_row],
-            [memory.bytes_at(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)],
-            memory.at,
+            name=name,
+            program=shape,
+            rows=rows,
+            columns=columns,
+            constants=self._known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
+            shared=self._known(shared, shape.shared_bytes, "constants"),
+            sums=[memory.bytes_at(sums + row * apart, INT32_BYTES * columns) for row in range(rows)],
+            of_rows=[
+                memory.bytes_at(of_row + INT32_BYTES * row, INT32_BYTES) for row in range(rows) if shape.reads_row
+            ],
+            others=[memory.bytes_at(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)],
+            where=memory.at,
         )
         for row in range(rows):
-            name_of = ("results", len(self.results))
-            memory.set_bytes(to + row * to_apart, [(name_of, row * size + b) for b in range(size)])
-        self.results.append(call)
+            of_call = ("results", len(self.program_calls))
+            memory.set_bytes(to + row * to_apart, [(of_call, row * size + b) for b in range(size)])
+        self.program_calls.append(call)
 
 
 def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int, int]]) -> None:
@@ -329,7 +334,7 @@ def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int,
 
 
 def numbered(data: Bytes) -> CodeArray:
-    """Return codes as numbers: that of a byte of the activations, or FIRST_KNOWN less a known code."""
+    """Return the numbers of codes: those of bytes of the activations, or FIRST_KNOWN less a known code."""
     out = np.empty(len(data), np.int64)
     for k, byte in enumerate(data):
         if isinstance(byte, int):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,8 +71,3 @@ def _numbers(kernel: Kernel, planes: Planes, stored: NDArray[np.uint8]) -> NDArr
         for q, position in enumerate(planes.positions(b)):
             out[..., position] = numbers[..., b] >> q * width & ((1 << width) - 1)
     return out
-
-
-def idle_of(kernel: Kernel, sides: Sequence[Planes]) -> int:
-    """Return the code of which all bits are 0."""
-    return next((x.zero for x in sides), 0)

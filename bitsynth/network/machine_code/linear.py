@@ -10,7 +10,8 @@ from bitsynth.isa.domains.terms import BitTerm, TermPayload
 from bitsynth.objects.memory import NotShown, OutOfPlace
 from bitsynth.objects.values import Byte, Contents, Operation
 
-_BITS, _SIZE = 32, 4
+_BITS = 32
+INT32_BYTES = 4
 Bytes = list[Byte | None]
 """Bytes of memory; None has no value."""
 UnknownNumber = tuple[Hashable, int]
@@ -31,7 +32,7 @@ class LinearValues:
         first = data[0]
         if isinstance(first, tuple) and not isinstance(first[0], Operation):
             name, start = first
-            if data == [(name, start + k) for k in range(_SIZE)] and start % _SIZE == 0:
+            if data == [(name, start + k) for k in range(INT32_BYTES)] and start % INT32_BYTES == 0:
                 return 0, {(name, start): 1}
         key = tuple(data)
         if key not in self._memo:
@@ -61,7 +62,7 @@ class LinearValues:
 
         def unknown(of: Byte) -> TermPayload:
             assert isinstance(of, tuple)
-            place = of[1] % _SIZE
+            place = of[1] % INT32_BYTES
             whole = domain.atom((of[0], of[1] - place), _BITS)
             return domain.cut(whole, _BITS, 8 * place, 8 * place + 8)
 

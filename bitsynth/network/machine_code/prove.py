@@ -22,6 +22,7 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.library import NetworkText
 from bitsynth.network.machine_code.calls import KernelShape, ProgramShape, StepCall, WrongCall
+from bitsynth.network.machine_code.linear import INT32_BYTES
 from bitsynth.network.machine_code.results import FinishingPrograms, OutputTensor, ResultCheck
 from bitsynth.network.machine_code.sums import Convolution
 from bitsynth.network.program import LayerStep, alias_root
@@ -41,9 +42,7 @@ OUTSIDE = ("memcpy", "memmove", "memset")
 MAX_ELEMENTS = 1 << 20
 """The most activations and results of a layer: each takes more than a kilobyte while the layer is proved."""
 _ALIGN = 64
-"""What the buffers of a network are aligned to in its arena."""
-SUM_BYTES = 4
-"""The bytes of an accumulator, and of a sum with a residual."""
+"""The alignment of a network's buffers in its arena, in bytes."""
 _PAGE_BITS, _PLACES_BITS = 12, 40
 _REGION_BITS = 42
 """Bits of addresses in a region, which has one buffer; `_PLACES_BITS` are fewer, so no buffer leaves its region."""
@@ -58,8 +57,9 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
         node: The last node of the file that it computes.
         kernel: Its kernel.
         function: The function of the kernel, which it calls.
-        verdict: "proved"; "refused", if it is wrong; "not understood", if its code does what is not known here;
-            "not covered" for a kind of layer of which nothing is shown.
+        verdict: "proved"; "refused" if the code is wrong; "not understood" if it does what a proof cannot follow;
+            "not covered" if nothing is shown of such layers or such libraries, or if the kernel is not proved for all
+            sizes.
         why: Why it is not proved.
         results: How many results of the layer were compared.
         calls: How often the microkernel was called.
@@ -134,7 +134,7 @@ def _prove(code: LinkedCode | str, text: NetworkText, number: int, step: LayerSt
             verdict=kind,
             why=why,
             results=proof.results,
-            calls=len(proof.call.products) if proof.call else 0,
+            calls=len(proof.call.kernel_calls) if proof.call else 0,
             seconds=round(time.process_time() - start, 2),
         )
 
@@ -180,14 +180,14 @@ class LayerProof:
         core = kernel.entry.kernel
         reasons = {
             "products of two edges are not covered": self.step.matrices is not None,
-            "packed words are not covered": Layout.PACKED in {spec.layout, spec.out_layout},
-            "kernels with rows of weights are not covered": core.swapped,
+            "packed words are not covered": Layout.PACKED in {spec.layout, spec.out_layout}
+            or (program is not None and program.spec.planes > 0),
+            "kernels whose rows hold weights are not covered": core.swapped,
             "kernels of pairs of rows are not covered": core.together > 1,
             "kernels with products of neighbours are not covered": core.cross_terms != 0,
             "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
             "weights with a zero point are not covered": layer.plan.product != kernel.spec,
             f"layers of more than {MAX_ELEMENTS:,} activations and results are not covered": self._is_too_large(),
-            "packed words are no results": program is not None and program.spec.planes,
         }
         return next((why for why, holds in reasons.items() if holds), "")
 
@@ -208,7 +208,7 @@ class LayerProof:
         processor.registers.places = LinkedPlaces()
         call = self.call = StepCall(processor, code)
         name, programs = text.parts.layer_names(layer)
-        call.add_kernel(f"{text.name}_{name}", kernel_shape(kernel))
+        call.add_kernel(f"{text.name}_{name}", _kernel_shape(kernel))
         epilogue = FinishingPrograms(
             layer.programs.by_field,
             {field: f"{text.name}_{program}" for field, program in programs.items()},
@@ -216,7 +216,7 @@ class LayerProof:
             int(layer.constants.numbers["joined_pixels"]),
         )
         for field, each in epilogue.programs.items():
-            call.add_program(epilogue.names[field], program_shape(each, len(epilogue.shared(field))))
+            call.add_program(epilogue.names[field], _program_shape(each, len(epilogue.shared(field))))
         of_caller = [*text.program.inputs, *text.program.outputs]
         stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
         stack &= -_STACK_ALIGNMENT
@@ -233,10 +233,10 @@ class LayerProof:
             kernel, layer.plan.computed, layer.plan.product, weights, np.asarray(layer.bias), step.image
         )
         used = tuple(field for field in ("program", "residual") if field in epilogue.programs)
-        result = OutputTensor(places["out", 0].start, result_bytes(layer), layer.plan.spec.out_layout, used)
+        result = OutputTensor(places["out", 0].start, _result_bytes(layer), layer.plan.spec.out_layout, used)
         outputs = [result]
         if len(step.outputs) > 1:
-            outputs.append(OutputTensor(places["out", 1].start, SUM_BYTES, Layout.NHWC, ("residual",)))
+            outputs.append(OutputTensor(places["out", 1].start, INT32_BYTES, Layout.NHWC, ("residual",)))
         self.results = ResultCheck(call, convolution, epilogue, outputs).run()
 
     def _places(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
@@ -262,36 +262,36 @@ def _random_address(region: int) -> int:
     return (region + 1) << _REGION_BITS | secrets.randbits(_PLACES_BITS)
 
 
-def result_bytes(layer: PackedLayer) -> int:
+def _result_bytes(layer: PackedLayer) -> int:
     """Return the bytes of a result of a layer whose results are not packed words."""
     program = layer.programs.program
-    return SUM_BYTES if program is None else program.spec.out_bits // 8
+    return INT32_BYTES if program is None else program.spec.out_bits // 8
 
 
-def kernel_shape(kernel: MatmulKernel) -> KernelShape:
+def _kernel_shape(kernel: MatmulKernel) -> KernelShape:
     """Return the sizes of a kernel."""
     core = kernel.entry.kernel
     return KernelShape(
-        core.rows,
-        core.columns,
-        core.k_step,
-        core.row_bytes,
-        core.column_bytes,
-        packing(core).is_of_codes,
-        core.code_bytes,
-        has_row_terms(core, kernel.spec),
-        load(core.isa).word.lanes,
+        rows=core.rows,
+        columns=core.columns,
+        k_step=core.k_step,
+        row_bytes=core.row_bytes,
+        column_bytes=core.column_bytes,
+        of_codes=packing(core).is_of_codes,
+        code_bytes=core.code_bytes,
+        has_terms=has_row_terms(core, kernel.spec),
+        slack=load(core.isa).word.lanes,
     )
 
 
-def program_shape(program: EpilogueProgram, shared_bytes: int) -> ProgramShape:
-    """Return the sizes of an epilogue's program that reads as many bytes of constants for all units."""
+def _program_shape(program: EpilogueProgram, shared_bytes: int) -> ProgramShape:
+    """Return the sizes of an epilogue's program, whose units share `shared_bytes` of constants."""
     _, *others = (x for x in program.spec.inputs if x.per == "element")
     return ProgramShape(
-        program.unit,
-        program.constant_bytes,
-        shared_bytes,
-        program.spec.out_bits,
-        sum(x.lane.bits // 8 for x in others),
-        any(x.per == "row" for x in program.spec.inputs),
+        unit=program.unit,
+        constant_bytes=program.constant_bytes,
+        shared_bytes=shared_bytes,
+        result_bits=program.spec.out_bits,
+        other_bytes=sum(x.lane.bits // 8 for x in others),
+        reads_row=any(x.per == "row" for x in program.spec.inputs),
     )

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
 from bitsynth.network.machine_code.calls import KernelCall, ProgramCall, StepCall, WrongCall
-from bitsynth.network.machine_code.linear import Bytes, named
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, named
 from bitsynth.network.machine_code.sums import CallSums, Convolution, Pixel, RowSums
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
-
-_INT = 4
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ class ResultCheck:
 
     def __post_init__(self) -> None:
         self._values = self.call.values
-        self._products = CallSums(self.convolution, self.call)
-        self._places = {field: _places(program) for field, program in self.epilogue.programs.items()}
+        self._sums = CallSums(self.convolution, self.call)
+        self._lanes = {field: _lanes_of_channels(program) for field, program in self.epilogue.programs.items()}
 
     def run(self) -> int:
         """Compare all results; return how many there are. WrongCall names the first that is not right."""
@@ -115,7 +113,7 @@ class ResultCheck:
                 raise self._wrong(element, other, self._stored_at(address))
             sums.append((origin, element))
         for (number, row), (pixel, sums) in rows.items():
-            self._compare(self.call.products[number], row, pixel, sums)
+            self._compare(self.call.kernel_calls[number], row, pixel, sums)
         return count
 
     def _elements(self) -> Iterator[Element]:
@@ -157,7 +155,7 @@ class ResultCheck:
         (((name, first), times),) = factors.items()
         if not isinstance(name, tuple) or name[0] != "sums" or times != 1:
             raise NotShown("it is no accumulator")
-        row, column = divmod(first // _INT, self.call.products[name[1]].width)
+        row, column = divmod(first // INT32_BYTES, self.call.kernel_calls[name[1]].width)
         return _Sum(name[1], row, column, added)
 
     def _before(self, field: str, element: Element, data: Bytes) -> Bytes:
@@ -170,13 +168,13 @@ class ResultCheck:
         if result is None:
             raise WrongCall(f"it is no result of {name}")
         number, start = result
-        size, call = len(data), self.call.results[number]
+        size, call = len(data), self.call.program_calls[number]
         if data != [(("results", number), start + k) for k in range(size)] or start % size or call.name != name:
             raise WrongCall(f"it is no result of {name}")
         row, place = divmod(start // size, call.columns)
         unit, lane = divmod(place, call.program.unit)
         self._require_constants(field, call, element, unit, lane)
-        column = unit * call.program.unit + self._places[field][lane]
+        column = unit * call.program.unit + self._lanes[field][lane]
         if call.of_rows:
             raise NotShown("a program that reads a number of each row is not known")
         if size_of := call.program.other_bytes:
@@ -184,7 +182,7 @@ class ResultCheck:
             other = call.others[row][column * size_of : (column + 1) * size_of]
             if other != [(("in", 1), of_element + k) for k in range(size_of)]:
                 raise WrongCall(f"{name} adds another element of the residual to it")
-        return call.sums[row][column * _INT : (column + 1) * _INT]
+        return call.sums[row][column * INT32_BYTES : (column + 1) * INT32_BYTES]
 
     def _require_constants(self, field: str, call: ProgramCall, element: Element, unit: int, lane: int) -> None:
         """Raise WrongCall unless the constants of a unit are those of the element's channel."""
@@ -201,15 +199,15 @@ class ResultCheck:
         if call.shared != self.epilogue.shared(field):
             raise WrongCall(f"{call.name} has other shared constants")
 
-    def _compare(self, product: KernelCall, row: int, pixel: Pixel, sums: list[tuple[_Sum, Element]]) -> None:
+    def _compare(self, kernel_call: KernelCall, row: int, pixel: Pixel, sums: list[tuple[_Sum, Element]]) -> None:
         """Compare the accumulators of one row of a call with the convolution at a pixel."""
         g = self.convolution.spec.geometry
         inside = g.out_channels // g.groups
         first = sums[0][1]
         try:
-            sums_of_row = self._products.of_row(product, row)
+            sums_of_row = self._sums.of_row(kernel_call, row)
         except NotShown as why:
-            raise self._wrong(first, why, product.where) from None
+            raise self._wrong(first, why, kernel_call.where) from None
         for group in sorted({element.channel // inside for _, element in sums}):
             of_group = [(s, e) for s, e in sums if e.channel // inside == group]
             columns = [s.column for s, _ in of_group]
@@ -219,12 +217,12 @@ class ResultCheck:
             same = same and np.array_equal(sums_of_row.added[columns] + more, added)
             if not same or sums_of_row.meet_pads[columns].any():
                 raise self._difference(
-                    product, sums_of_row, columns, [e for _, e in of_group], codes, factors, added - more
+                    kernel_call, sums_of_row, columns, [e for _, e in of_group], codes, factors, added - more
                 )
 
     def _difference(
         self,
-        product: KernelCall,
+        kernel_call: KernelCall,
         sums_of_row: RowSums,
         columns: list[int],
         elements: list[Element],
@@ -246,7 +244,7 @@ class ResultCheck:
             k = int(np.argmax((sums_of_row.added[columns] != added) | meets))
             have = "what fills a row" if meets[k] else str(sums_of_row.added[columns[k]])
             why = f"the number {added[k]} is wanted besides products, {have} was found"
-        return self._wrong(elements[k], why, product.where)
+        return self._wrong(elements[k], why, kernel_call.where)
 
 
 def _have_same_products(
@@ -259,8 +257,8 @@ def _have_same_products(
     return np.array_equal(codes[some], others[more]) and np.array_equal(factors[some], of_others[more])
 
 
-def _places(program: EpilogueProgram) -> list[int]:
-    """Return where in a unit of accumulators each channel of the unit lies."""
+def _lanes_of_channels(program: EpilogueProgram) -> list[int]:
+    """Return the lane that each channel of a unit has among the accumulators that a program reads."""
     if not isinstance(program, ElementwiseProgram):
         return list(range(program.unit))
     return [int(x) for x in np.argsort(program.order)]

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, remaining, row_terms
 from bitsynth.kernel.program import Kernel
-from bitsynth.layers.constants import Offset, column_terms, pad_code_of
+from bitsynth.layers.constants import Offset, column_terms, idle_code, pad_code_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.machine_code.calls import FIRST_KNOWN, PAD, CodeArray, KernelCall, StepCall, WrongCall, numbered
-from bitsynth.network.machine_code.columns import codes_of_columns, idle_of
+from bitsynth.network.machine_code.columns import codes_of_columns
 from bitsynth.network.machine_code.idle_weights import ignores_rows_of_idle_weights
 from bitsynth.network.machine_code.linear import Bytes, named
 from bitsynth.objects.memory import NotShown
@@ -88,18 +88,18 @@ class Convolution:
     def factors(self) -> IntegerArray:
         """The factor of an activation's code in a sum, before the shift, for each code of a weight."""
         if not self.has_values:
-            return self.core
+            return self.kernel_values
         wgt = self.spec.wgt
         values = np.array([wgt.value(code) for code in range(1 << wgt.bits)], np.int64)
         return values * self.spec.act.scale << self.shift
 
     @cached_property
-    def core(self) -> IntegerArray:
+    def kernel_values(self) -> IntegerArray:
         """The value of each code of a weight in the product that the kernel was proved for."""
         return np.array([self.kernel.core.wgt.value(code) for code in range(1 << self.kernel.w_bits)], np.int64)
 
     @cached_property
-    def _places(self) -> NDArray[np.int64]:
+    def _byte_numbers(self) -> NDArray[np.int64]:
         """The number of the byte of each activation (batch, height, width, IC)."""
         batch, height, width = self.image
         channels = self._geometry.in_channels
@@ -110,7 +110,7 @@ class Convolution:
 
     def activation(self, byte: int) -> str:
         """Return the activation that a byte is, in words."""
-        image, y, x, channel = np.argwhere(self._places == byte)[0]
+        image, y, x, channel = np.argwhere(self._byte_numbers == byte)[0]
         where = f"image {image}, " if image else ""
         return f"the activation at {where}row {y}, column {x}, channel {channel}"
 
@@ -136,7 +136,7 @@ class Convolution:
         inside = g.in_channels // g.groups
         first = group * inside
         weights = self.codes[list(channels)].astype(np.int64)
-        places = [self._places[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
+        places = [self._byte_numbers[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
         factors = [self.factors[weights[:, :, ky, kx]].T for ky, kx, _, _ in taps]
         if not taps:
             return np.zeros(0, np.int64), np.zeros((0, len(weights)), np.int64), self._added(weights, [], channels)
@@ -159,7 +159,7 @@ class Convolution:
             summed: IntegerArray = offset * (values * inside).sum(axis=(1, 2, 3)) + bias << self.shift
             return summed
         padding = pad_code_of(act, self.spec.zero_point)
-        outside: IntegerArray = padding * (self.core[weights] * ~inside).sum(axis=(1, 2, 3))
+        outside: IntegerArray = padding * (self.kernel_values[weights] * ~inside).sum(axis=(1, 2, 3))
         if remaining(self.kernel, self.product).factor != 1:
             return outside
         return outside + column_terms(self.product, weights.astype(np.uint8), Offset(bias, self.spec.zero_point))
@@ -187,20 +187,20 @@ class CallSums:
     _columns: dict[tuple[bytes, int, int], IntegerArray] = field(default_factory=dict)
     _whole: dict[int, CodeArray] = field(default_factory=dict)
 
-    def of_row(self, product: KernelCall, row: int) -> RowSums:
+    def of_row(self, kernel_call: KernelCall, row: int) -> RowSums:
         """Return the accumulators of a row; NotShown if the row, its term or the columns are none that can be read."""
         kernel, convolution = self.convolution.kernel, self.convolution
-        columns = self._codes_of_columns(product)
-        codes = np.concatenate([self._codes_of(product, segment) for segment in product.rows[row]])
-        idle = idle_of(kernel, kernel.passes[0].columns)
+        columns = self._codes_of_columns(kernel_call)
+        codes = np.concatenate([self._codes_of(kernel_call, segment) for segment in kernel_call.rows[row]])
+        idle = idle_code(kernel)
         pads = codes == PAD
         if has_row_terms(kernel, convolution.product):
-            self._require_term(product, row, codes[~pads])
+            self._require_term(kernel_call, row, codes[~pads])
         meets_pads = (columns[:, pads] != idle).any(axis=1)
-        return self._sums(product, codes[~pads], columns[:, ~pads], meets_pads)
+        return self._sums(kernel_call, codes[~pads], columns[:, ~pads], meets_pads)
 
     def _sums(
-        self, product: KernelCall, codes: CodeArray, columns: IntegerArray, meets_pads: NDArray[np.bool_]
+        self, kernel_call: KernelCall, codes: CodeArray, columns: IntegerArray, meets_pads: NDArray[np.bool_]
     ) -> RowSums:
         convolution, kernel = self.convolution, self.convolution.kernel
         times = doublings(kernel, convolution.product)
@@ -210,11 +210,11 @@ class CallSums:
         slope = int(of_acts[1])
         if not np.array_equal(of_acts, slope * np.arange(len(of_acts))):
             raise NotShown("terms of activations are no multiples of codes")
-        factors = (convolution.core[columns] + slope).T << times
+        factors = (convolution.kernel_values[columns] + slope).T << times
         unknown = codes >= 0
         known = FIRST_KNOWN - codes[~unknown]
         column_terms_of = np.array(kernel.column_terms, np.int64)
-        added = product.start - (column_terms_of[columns].sum(axis=1) << times)
+        added = kernel_call.start - (column_terms_of[columns].sum(axis=1) << times)
         added = added + (known[:, None] * factors[~unknown]).sum(axis=0)
         met, order = codes[unknown], np.argsort(codes[unknown], kind="stable")
         met, of_found = met[order], factors[unknown][order]
@@ -222,15 +222,15 @@ class CallSums:
         summed = np.add.reduceat(of_found, first, axis=0) if len(first) else of_found
         return RowSums(met[first], summed, added, meets_pads)
 
-    def _codes_of_columns(self, product: KernelCall) -> IntegerArray:
-        key = product.weights, product.tiles, product.segments * product.steps
+    def _codes_of_columns(self, kernel_call: KernelCall) -> IntegerArray:
+        key = kernel_call.weights, kernel_call.tiles, kernel_call.segments * kernel_call.steps
         if key not in self._columns:
             self._columns[key] = codes_of_columns(self.convolution.kernel, *key)
         return self._columns[key]
 
-    def _codes_of(self, product: KernelCall, segment: Bytes) -> CodeArray:
+    def _codes_of(self, kernel_call: KernelCall, segment: Bytes) -> CodeArray:
         """Return the codes that the bytes of a segment hold."""
-        shape = product.kernel
+        shape = kernel_call.kernel
         if shape.of_codes:
             return self._plain_codes(segment, shape.code_bytes)
         outer = self.convolution.kernel.bit_axis == "outer"
@@ -269,9 +269,9 @@ class CallSums:
             self._whole[number] = np.concatenate([codes, np.full(-len(codes) % k_step, PAD)])
         return self._whole[number]
 
-    def _require_term(self, product: KernelCall, row: int, codes: CodeArray) -> None:
+    def _require_term(self, kernel_call: KernelCall, row: int, codes: CodeArray) -> None:
         """Raise NotShown unless a row's number is the sum of the terms of the rows that its codes were packed in."""
-        added, terms = self.call.values.of(product.terms[row])
+        added, terms = self.call.values.of(kernel_call.terms[row])
         parts = [np.zeros(0, np.int64)]
         for (name, first), times in terms.items():
             if not isinstance(name, tuple) or name[0] != "term" or first or not 0 < times < len(codes) + 1:
