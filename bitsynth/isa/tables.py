@@ -94,7 +94,7 @@ class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor, of which at most `vector_per_cycle` vector instructions issue in a cycle.
 
-    Of instructions of all kinds `issued_per_cycle` are issued; 0 if layers are not to be estimated by that.
+    At most `issued_per_cycle` instructions of all kinds issue; 0 if estimates of layers leave that out.
     If no operand is wider than half a register, `half_width_speedup` times as many issue, except stores. `overlap`
     is the share of other port classes' cycles that overlap with those of the busiest one. With `loads_block`,
     nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are

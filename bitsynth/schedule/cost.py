@@ -18,7 +18,7 @@ from bitsynth.kernel.program import Kernel, Pass, but_accumulators, held_for_row
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
 LOOP_INSTRUCTIONS = 3
-"""Instructions of a step that move two addresses and count it."""
+"""Instructions that each step of a loop has besides its work: they move two addresses, and count steps."""
 SUSTAINED = 0.85
 """The share of the peak rate of loads that loops of bitsynth's kind reach on Zen 5."""
 
@@ -193,7 +193,7 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
         vectors = max(everything + stall, most + (1 - overlap) * (sum(busy.values()) - most))
     if not (width := isa.table.cpu[cpu].issued_per_cycle):
         return vectors
-    # Of two limits that are far apart the greater one decides; two that are near each other are both missed.
+    # If two limits are far apart, the greater one is the time; if they are near each other, it takes more than either.
     return float(np.cbrt(vectors**3 + (_issued_per_128_mac(isa, kernel, depth) / width) ** 3))
 
 

@@ -36,9 +36,10 @@ _KEY_DIGITS = 32
 _PRODUCTS = "[0-9a-f]" * _KEY_DIGITS
 """Folders of compiled products."""
 _UNFINISHED = "unfinished"
-"""The folder of those of compilations that have not ended, each made under the lock of its key.
+"""The folder in which each compilation has a folder of its own until it ends, made under the lock of its key.
 
-They are not among the products, as looking for killed ones in thousands of these takes longer than to compile.
+It is apart from the products: looking through thousands of these for what a killed compilation left takes longer than
+to compile.
 """
 _PRUNED = "pruned"
 """An empty file whose time is that of the last search for unused products."""
@@ -185,18 +186,18 @@ def _lock_folder(folder: Path, key: str) -> Iterator[None]:
 
 
 def _sweep(folder: Path, key: str) -> None:
-    """Remove parts that killed compilations left, and unused products.
+    """Remove folders that killed compilations left, and unused products.
 
     Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
     """
-    parts, unused = [*folder.glob(f"{_UNFINISHED}/{_PRODUCTS}.*")], _find_unused(folder)
-    for path in (*parts, *unused):
+    unfinished, unused = [*folder.glob(f"{_UNFINISHED}/{_PRODUCTS}.*")], _find_unused(folder)
+    for path in (*unfinished, *unused):
         ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
             suppress(ToolError, SpecError),
             nullcontext() if ours else locked(lock, partial(_unusable, folder), wait=False),
         ):
-            if path in parts or _is_unused(path):  # It may have been used since it was found.
+            if path in unfinished or _is_unused(path):  # It may have been used since it was found.
                 shutil.rmtree(path, ignore_errors=True)
 
 

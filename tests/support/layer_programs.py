@@ -68,9 +68,9 @@ def conv_of(name: str, isa: str) -> Conv2d:
 
 
 @cache
-def text_of(isa: str, *names: str) -> NetworkText:
-    """The C of the network of these cases, or of all."""
-    convs = {name: conv_of(name, isa) for name in names or CASES}
+def text_of(isa: str) -> NetworkText:
+    """The C of the network of all cases."""
+    convs = {name: conv_of(name, isa) for name in CASES}
     edges = {x: Edge(x, (1, CHANNELS, HIGH, WIDE), "float32", Integers.between(0, 3)) for x in ("x", "q")}
     buffers = {"x": Buffer("x", edges["x"], caller_format(edges["x"]), "input")}
     buffers["q"] = Buffer("q", edges["q"], Format.codes(CODES))

@@ -26,7 +26,7 @@ _MIN_HALVED_EXACTLY = np.float32(2.0**-125)
 """float32 numbers of this size or more are halved exactly."""
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _MAX_SMALL = 2.0**29
-"""Values below it are small (`is_small`), rounded as well: half of that limit."""
+"""Real values below it are small (`is_small`) after roundings to float32 too, as it is half of that limit."""
 _MAX_GATED = 2.0**60
 """Limit of scales, biases and gates: times an int32 it is far from the end of float32."""
 
@@ -54,7 +54,8 @@ def rescale_spec(value: ValueTerms, codes: CodeForm, *, bias: bool, small: bool 
     """Return codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
     m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
-    rounding to nearest is monotone, and keeps whole numbers. With `small`, no rounded number is beyond 2**30.
+    rounding to nearest is monotone, and keeps whole numbers. With `small`, it is assumed that no number beyond 2**30 is
+    rounded.
     """
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
@@ -313,7 +314,7 @@ class Rescale(FloatValues, ClampedCodes):
         return kind.bits == 8 and self.zero_point == 0 and self.codes == (kind.min, kind.max)
 
     def _is_small(self, sums: Accumulators) -> bool:
-        """Return whether no value of `sums` is beyond 2**30: however it is rounded."""
+        """Return whether no value of `sums` is beyond 2**30 in float32, however operations round it."""
         floats = {"bias": np.zeros(1, np.float32), **self.floats(sums.channels)}
         most = (abs(sums.factor) * sums.bound + np.abs(sums.columns)) / 2.0**sums.shift
         values = np.abs(floats["scale"].astype(np.float64)) * most + np.abs(floats["bias"].astype(np.float64))

@@ -78,18 +78,20 @@ class AffineFormula:
         return f"{self._whole} + {self.zero}"
 
     def texts_of_rows(self, *, fits: bool) -> tuple[str, str]:
-        """Return the rounded value, and the code that is made of it: the same codes.
+        """Return the rounded value, and the code that is made of it: the same code as that of `text`.
 
-        If int32 `fits` all values, they are clipped when they are whole, which takes fewer operations.
+        If it `fits`, as int32 holds all values, it is clipped after it is rounded, which takes fewer operations.
         """
         whole = f"trunc({_rounded_text(self._value if fits else self._clipped)}, 32)"
         code = f"{whole} + {self.zero}"
         return whole, f"smin(smax({code}, {self.limits[0]}), {self.limits[1]})" if fits else code
 
     def near_half_text(self, *, fits: bool) -> str:
-        """Return what is 1 if a value is within `GUARD` of a half, else 0: the sign of what is left up to there.
+        """Return what is 1 if a value is within `GUARD` of a half, else 0.
 
-        If int32 `fits` all values, they are not clipped before, so that compilers vectorize the loop.
+        It is the sign of a difference: the greatest distance from a whole number that is not so near a half, less the
+        value's. If the value `fits`, as int32 holds all values, it is not clipped first, so that compilers vectorize
+        the loop.
         """
         value = self._value if fits else self._clipped
         whole = f"dsub({_rounded_text(value)}, {ROUND_TO_UNITS})"
