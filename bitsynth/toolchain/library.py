@@ -190,7 +190,7 @@ def _sweep(folder: Path, key: str) -> None:
 
     Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
     """
-    unfinished, unused = [*folder.glob(f"{_UNFINISHED}/{_PRODUCTS}.*")], _find_unused(folder)
+    unfinished, unused = [*_make_unfinished(folder).glob(f"{_PRODUCTS}.*")], _find_unused(folder)
     for path in (*unfinished, *unused):
         ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
@@ -199,6 +199,21 @@ def _sweep(folder: Path, key: str) -> None:
         ):
             if path in unfinished or _is_unused(path):  # It may have been used since it was found.
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_unfinished(folder: Path) -> Path:
+    """Return the folder of unfinished compilations, made if missing; OSError if it is none, or if others may write it.
+
+    A link is refused: what lies where it leads to is not the cache's to remove.
+    """
+    path = folder / _UNFINISHED
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is no folder")
+    require_own(path, status)
+    return path
 
 
 def _find_unused(folder: Path) -> list[Path]:
@@ -231,8 +246,7 @@ def _build_in_place(
     target: Path,
     products: Mapping[str, Path],
 ) -> None:
-    unfinished = target.parents[1] / _UNFINISHED
-    unfinished.mkdir(0o700, exist_ok=True)
+    unfinished = _make_unfinished(target.parents[1])
     work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.", dir=unfinished))
     try:
         for name, text in files.items():

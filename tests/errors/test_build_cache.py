@@ -152,6 +152,26 @@ def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others
     assert (other / "a.c").exists()
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "link to nothing", "of others", "writable"])
+def test_unfinished_compilations_are_made_in_the_caches_own_folder(isa, cache, tmp_path, give_away, kind):
+    unfinished, outside = cache / "unfinished", tmp_path / "outside"
+    (outside / f"{'0' * 32}.x").mkdir(parents=True)
+    shutil.rmtree(unfinished)
+    if kind == "file":
+        unfinished.touch()
+    elif kind.startswith("link"):
+        unfinished.symlink_to(tmp_path / "missing" if kind == "link to nothing" else outside)
+    else:
+        unfinished.mkdir()
+        unfinished.chmod(0o777 if kind == "writable" else 0o700)
+    if kind == "of others":
+        give_away(unfinished)
+    with pytest.raises(ToolError, match=f"cannot use the build cache .*{unfinished}"):
+        toolchain.compile_for(isa, {"a.c": "int other;\n"})
+    assert [x.name for x in outside.iterdir()] == [f"{'0' * 32}.x"]
+    assert not (tmp_path / "missing").exists()
+
+
 def test_builds_of_one_lock_wait_for_each_other(isa, cache, monkeypatch):
     """Keys share locks by their first digits: threads that compile under one take turns, and none fails."""
     monkeypatch.setattr(library, "_lock", lambda folder, key: folder / "locks" / "one.lock")
