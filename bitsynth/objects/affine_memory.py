@@ -134,8 +134,10 @@ class AffineMemory(CallMemory):
             raise NotShown("constants hold a distance between parts of the object")
         return place
 
-    def load(self, address: GeneralNumber, size: int) -> Content:
+    def load(self, address: GeneralNumber | Content, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of a buffer, or has no value."""
+        if isinstance(address, Content):
+            return self.load_data(address, size)
         if isinstance(address, int):
             raise NotShown(f"{size} bytes are read at {address:#x}, a number in the code")
         place = self._known_place(address, size)
@@ -143,8 +145,10 @@ class AffineMemory(CallMemory):
             raise NotShown(f"{size} bytes at {address} are read before they are written")
         return super().load(address if place is None else place, size)
 
-    def store(self, address: GeneralNumber, content: Content) -> None:
+    def store(self, address: GeneralNumber | Content, content: Content) -> None:
         """Write to the stack or to the tile; NotShown if it is another place."""
+        if isinstance(address, Content):
+            raise NotShown("an address that is written to depends on data")
         if isinstance(address, int):
             raise NotShown(f"{len(content)} bytes are written at {address:#x}, a number in the code")
         place = self._known_place(address, len(content))

@@ -65,10 +65,15 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *,
             result = a | b
         case "xor":
             result = a ^ b
+        case "count ones":
+            result = b.bit_count()
         case _:
             n = shift_amount(b, bits)
             if n == 0:  # Shifts by 0 leave flags as they are.
                 return a
+            if what.does == "rotate right":
+                flags.carry = flags.overflow = None
+                return (a >> n % bits | a << bits - n % bits) & every
             result, carry = _shifted(what.does, a, n, bits)
             carry, overflow = carry if n <= bits else None, None
     result &= every

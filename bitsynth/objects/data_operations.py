@@ -23,6 +23,8 @@ _LANES = {
     "and": "a[0] & b[0]",
     "or": "a[0] | b[0]",
     "xor": "a[0] ^ b[0]",
+    "count ones": "popcount(b[0])",
+    "rotate right": "a[0] >> n | a[0] << T_bits - n",
     "shift left": "a[0] << n",
     "shift right": "a[0] >> n",
     "shift right signed": "asr(a[0], n)",
@@ -39,7 +41,8 @@ def _form(lane: str, bits: int, out: int) -> Instr:
     return Instr(
         isa="", name=lane, doc="", operands=tuple(Operand(x, VecType("u", bits, 1)) for x in names),
         imm=("n", 0, bits - 1) if "n" in lane else None, try_imm=(), out=VecType("u", out, 1), lane=lane, text="",
-        mnemonics=(), cost={}, tied=(), high=None, store=False, names={}, setting="",
+        mnemonics=(), cost={}, tied=(), high=None, store=False,
+        names={"T_bits": bits}, setting="",
     )  # fmt: skip
 
 
@@ -50,7 +53,7 @@ def computed_of_data(
     _require_data(a, b)
     if what.complement:
         b = values.apply(_form("~a[0]", bits, bits), [b])
-    if what.does.startswith("shift"):
+    if what.does.startswith(("shift", "rotate")):
         n = shift_amount(b.as_int, bits)
         if n >= bits:
             raise NotShown("it shifts data by more bits than there are")
@@ -58,7 +61,8 @@ def computed_of_data(
             return a
         return values.apply(_form(_LANES[what.does], bits, bits), [a], n)
     if not what.carry:
-        return values.apply(_form(_LANES[what.does], bits, bits), [a, b])
+        form = _form(_LANES[what.does], bits, bits)
+        return values.apply(form, [a, b][-len(form.operands) :])
     if carry is None:
         raise NotShown("it depends on flags that have no value")
     return values.apply(_form(_CARRIES[what.does], bits, bits), [a, b], carry)

@@ -30,10 +30,14 @@ class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `first` and `second` are operands that it has by itself. With `carry` it adds or subtracts the carry too, with
     `complement` the second operand is inverted, and `then` the result is added to one more operand, or subtracted from
-    it. Without `result` only flags are written, without `flags` none; those that it `keeps` stay as they were.
+    it. Without `result` only flags are written, without `flags` none; those that it `keeps` stay as they were. With
+    `replaces` the register of the result is no operand.
     """
 
-    does: Literal["add", "subtract", "multiply", "and", "or", "xor", "shift left", "shift right", "shift right signed"]
+    does: Literal[
+        "add", "subtract", "multiply", "and", "or", "xor", "shift left", "shift right", "shift right signed",
+        "rotate right", "count ones",
+    ]  # fmt: skip
     first: int | None = None
     second: int | None = None
     carry: bool = False
@@ -42,6 +46,7 @@ class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result: bool = True
     flags: bool = True
     keeps: list[str] = []
+    replaces: bool = False
 
 
 class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,8 +132,9 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         constants: The module of capstone with the names of kinds of operands.
         absolute: Relocations that are an address: bytes of the field.
         relative: Relocations that are a distance from the field.
-        slots: Relocations that are a distance from the field to an address in memory, which a linker writes there.
-        fields: Relocations of fields of instructions.
+            slots: Relocations that are a distance from the field to an address in memory, which a linker writes there.
+            imports: Relocations of data that the loader of a library makes the address of a function.
+    fields: Relocations of fields of instructions.
         arguments: The registers of the first arguments of a call; the others are on the stack.
         saved: Registers that a function must leave as they were, besides the stack pointer.
         saved_vectors: Vector registers of which a function must leave the lowest `saved_bytes` as they were.
@@ -142,14 +148,16 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             the rest are written there.
         padding: Beginnings of mnemonics with which compilers fill gaps.
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
+        second_bytes: Names of the second bytes of general registers, which are read alone.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
+        sizes: Bytes of the operands of instructions of which capstone does not say it.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
         red_zone: Bytes below the stack pointer that the handler of a signal leaves as they are.
         conditions: Whether a condition holds, by the end of a mnemonic: an expression of flags, which are 0 or 1.
         conditional: What a mnemonic does that begins so and ends with a condition.
         moves: What other instructions do that compute nothing.
         arithmetic: What instructions do that compute.
-        choices: What is written where a condition holds, and where it does not: expressions of operands.
+            choices: What is written where a condition holds, and where it does not: expressions of operands.
         expressions: What other instructions compute of numbers that are known: expressions of their operands.
         zero: The names of the register that is always zero.
         page: The bytes of a page, of which instructions compute addresses.
@@ -178,6 +186,9 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arithmetic: dict[str, GeneralOperation]
     slots: dict[str, int] = {}
     fields: dict[str, InstructionField] = {}
+    imports: list[str] = []
+    sizes: dict[str, int] = {}
+    second_bytes: dict[str, str] = {}
     choices: dict[str, tuple[str, str]] = {}
     expressions: dict[str, str] = {}
     zero: list[str] = []

@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from bitsynth.objects.affine import BaseAddress
 from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import MemoryPlace, NotShown
 
+EXTERNAL_FUNCTIONS = ("memcpy", "memmove", "memset")
+"""Functions of the C library whose calls are understood: `external.py` says what they do."""
 INSTALL = "proving objects needs capstone and pyelftools: pip install 'bitsynth[objects]'"
 END = 1 << 32
 """The most bytes of memory that the sections of a file take."""
@@ -33,6 +35,8 @@ _FIXED = ".data.rel.ro"
 """The beginning of the names of sections that are written when they are loaded, and constant from then on."""
 _SLOT = 8
 """Bytes of an address that code reads from memory."""
+_ROOM, _SPACE = 1 << 20, 16
+"""Bytes between all else and functions of the C library, and from one of these to the next."""
 _EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
 
 
@@ -63,6 +67,8 @@ class ObjectFile:
         parts: What lies together in every process.
         distances: By the address of a byte that has a distance from where it is to a part: where the field of the
             distance begins, and the part.
+        externals: Names of functions of the C library that the object calls, by the address that they get here.
+        imports: Addresses of functions by that of the number which the loader of a library replaces by the function's.
     """
 
     path: Path
@@ -75,6 +81,8 @@ class ObjectFile:
     plain: tuple[tuple[int, int, int], ...]
     parts: tuple[ObjectPart, ...]
     distances: Mapping[int, tuple[int, ObjectPart]]
+    externals: Mapping[int, str] = field(default_factory=dict)
+    imports: Mapping[int, int] = field(default_factory=dict)
 
     def part_at(self, address: int) -> ObjectPart:
         """Return the part that an address of code is in; NotShown if there is none."""
@@ -190,6 +198,8 @@ class _Reader:
         self._parts: dict[str, ObjectPart] = {}
         self._distances: dict[int, tuple[int, ObjectPart]] = {}
         self._slots: dict[int, int] = {}
+        self._externals: dict[str, int] = {}
+        self._imports: dict[int, int] = {}
 
     def places(self) -> tuple[dict[str, int], int]:
         """Return the addresses of global symbols by name, and the first page behind all sections."""
@@ -238,6 +248,7 @@ class _Reader:
         return ObjectFile(
             self._path, self._base, code, constants, functions, symbols, self._unknown, plain,
             self._all_parts(relocatable), self._distances,
+            {at: name for name, at in self._externals.items()}, self._imports,
         )  # fmt: skip
 
     def _all_parts(self, relocatable: bool) -> tuple[ObjectPart, ...]:
@@ -305,6 +316,12 @@ class _Reader:
                 raise SpecError(f"{self._path}: {section.name} is not loaded where its header says")
             self._starts[index], self._plain[index], self._data[index] = start, plain, bytearray(data)
 
+    def _other(self, symbol: Any) -> int | None:
+        """Return the address that a function of the C library gets, behind all else; None for another symbol."""
+        if symbol.name not in EXTERNAL_FUNCTIONS or self._elsewhere is not None:
+            return None
+        return self._externals.setdefault(symbol.name, self._behind + _ROOM + _SPACE * len(self._externals))
+
     def _is_loaded(self, address: int, offset: int, size: int) -> bool:
         """Return whether a segment, and no other, puts bytes of the file at their address: a process loads segments."""
         loads = [x for x in self._file.iter_segments() if x["p_type"] == "PT_LOAD"]
@@ -343,8 +360,9 @@ class _Reader:
             symbol = symbols.get_symbol(relocation["r_info_sym"])
             section_of = symbol["st_shndx"]
             inside, is_number = section_of in self._starts, section_of == "SHN_ABS"
-            other = (self._elsewhere or {}).get(symbol.name) if section_of == "SHN_UNDEF" else None
-            known = inside or other is not None if self._elsewhere is not None else inside
+            external = self._other(symbol) if section_is_code else None
+            other = (self._elsewhere or {}).get(symbol.name, external) if section_of == "SHN_UNDEF" else None
+            known = inside or other is not None
             if not (known if field or kind in self._table.relative or self._elsewhere is not None else is_number):
                 name = symbol.name or (self._sections[section_of].name if inside else "a symbol")
                 where = "another object" if not (inside or is_number) else "memory"
@@ -393,7 +411,9 @@ class _Reader:
         self._distances |= dict.fromkeys(range(at, at + size), (at, part))
 
     def _check_relocations(self) -> None:
-        """Refuse a library whose code or constants change when it is loaded."""
+        """Refuse a library whose code or constants change when it is loaded; note functions whose address is data."""
+        from elftools.elf.descriptions import describe_reloc_type
+
         writable = [
             (start, start + len(self._data[index])) for index, start in self._starts.items() if self._writable(index)
         ]
@@ -403,3 +423,15 @@ class _Reader:
                     at = self._base + relocation["r_offset"]
                     if not any(start <= at and at + _RELOCATED <= end for start, end in writable):
                         raise SpecError(f"{self._path}: bytes at {at:#x}, not of data, are changed when it is loaded")
+                    kind = describe_reloc_type(relocation["r_info_type"], self._file)
+                    if kind in self._table.imports and relocation["r_addend"] == 0:
+                        self._note_slot(at, dynamic.get_symbol(relocation["r_info_sym"]))
+
+    def _note_slot(self, at: int, symbol: Any) -> None:
+        """Note the function whose address the loader puts at `at`: one of the C library, or of this file."""
+        if symbol["st_shndx"] == "SHN_UNDEF":
+            address = self._other(symbol)
+            if address is not None:
+                self._imports[at] = address
+        elif self._is_function(symbol):
+            self._imports[at] = self._span(symbol, relocatable=False)[0]

@@ -75,8 +75,10 @@ class CallMemory:
                 del self.written[gone]
         self.stack_from = address
 
-    def load(self, address: GeneralNumber, size: int) -> Content:
+    def load(self, address: GeneralNumber | Content, size: int) -> Content:
         """Return the content of memory; NotShown if it is no whole part of an array, or has no value."""
+        if isinstance(address, Content):
+            return self.load_data(address, size)
         if not isinstance(address, int):
             return self.load_affine(address, size)
         array = self._array(address, size, "read")
@@ -84,8 +86,7 @@ class CallMemory:
         if array.writable:
             data = [self.written.get(address + k) for k in range(size)]
             if None in data:
-                kind = NotShown if array.name == STACK else OutOfPlace
-                raise kind(f"{size} bytes of {array.name} + {first} are read before they are written")
+                data = self.unwritten(array, address, size)
             return self.values.content([x for x in data if x is not None])
         if array.known is not None:
             return self.values.content(tuple(array.known[first : first + size]))
@@ -98,6 +99,15 @@ class CallMemory:
             return self.values.memory(("no value", next(self._unwritten)), 0, size)
         return self.load(address, size)
 
+    def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
+        """Return bytes of an array of which some were not written."""
+        kind = NotShown if array.name == STACK else OutOfPlace
+        raise kind(f"{size} bytes of {array.name} + {address - array.start} are read before they are written")
+
+    def load_data(self, address: Content, size: int) -> Content:
+        """Return the content of memory at an address that depends on data."""
+        raise NotShown("an address depends on data")
+
     def load_affine(self, address: AffineNumber, size: int) -> Content:
         """Return the content of memory at an address that is not known."""
         raise NotShown(f"{size} bytes are read at an address that is not known")
@@ -106,8 +116,10 @@ class CallMemory:
         """Write to memory at an address that is not known."""
         raise NotShown(f"{len(content)} bytes are written at an address that is not known")
 
-    def store(self, address: GeneralNumber, content: Content) -> None:
+    def store(self, address: GeneralNumber | Content, content: Content) -> None:
         """Write `content` to memory; NotShown if it leaves the arrays that may be written."""
+        if isinstance(address, Content):
+            raise NotShown("an address that is written to depends on data")
         if not isinstance(address, int):
             self.store_affine(address, content)
             return

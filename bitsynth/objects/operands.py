@@ -6,7 +6,7 @@ contents, as wide as what was written last; above that are zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
@@ -25,6 +25,7 @@ WORD = 8
 CLEARS_ABOVE = 4
 """Writing this many bytes of a general register, or more, clears the bytes above them."""
 _EVERY = (1 << 8 * WORD) - 1
+_ADD, _SHIFT = GeneralOperation("add", flags=False), GeneralOperation("shift left", flags=False)
 
 
 def affine_of(x: GeneralContent) -> AffineNumber | None:
@@ -90,7 +91,11 @@ class LinkedPlaces(KnownPlaces):
 
 
 class RegisterFile:
-    """The state of a processor: registers, flags and memory."""
+    """The state of a processor: registers, flags and memory.
+
+    Attributes:
+        imports: Addresses of functions, by the address in memory where the loader of a library puts them.
+    """
 
     def __init__(self, table: MachineTable, values: Contents, memory: CallMemory) -> None:
         self.table, self.values, self.memory = table, values, memory
@@ -100,6 +105,7 @@ class RegisterFile:
         self.decide: Callable[[str, GeneralNumber, GeneralNumber], bool] | None = None
         self.places: CodePlaces = KnownPlaces()
         self.products: dict[tuple[AffineNumber, AffineNumber], GeneralNumber] = {}
+        self.imports: Mapping[int, int] = {}
         self._full = {part: full for full, parts in table.general.items() for part in parts}
         self._widest = max(table.vectors.values())
 
@@ -142,6 +148,16 @@ class RegisterFile:
         if affine is None:
             raise NotShown("an address depends on data")
         return affine
+
+    def sum_of_parts(
+        self, base: GeneralContent, index: GeneralContent, scale: int, offset: int
+    ) -> GeneralNumber | Content:
+        """Return an address, which is data if a part of it is."""
+        if not self.is_data(base) and not self.is_data(index):
+            return wrapped(self.address_part(base) + self.address_part(index) * scale + offset)
+        scaled = self.result(_SHIFT, index, scale.bit_length() - 1, 8 * WORD)
+        address = self.result(_ADD, self.result(_ADD, base, scaled, 8 * WORD), offset & _EVERY, 8 * WORD)
+        return address if isinstance(address, int) else affine_of(address) or address
 
     def product(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the product of two numbers; NotShown if it is no sum of what is known of a call."""
@@ -229,10 +245,7 @@ class RegisterFile:
             x = self.general[full]
             if isinstance(x, int):
                 return x & every
-            if size == WORD:
-                return x
-            part = self.values.content(x.data[:size])
-            return part.as_int if part.is_known else part
+            return x if size == WORD else self.of_content(self.values.content(x.data[:size]))
 
         return read
 
@@ -242,6 +255,10 @@ class RegisterFile:
             return self.values.number(x, size)
         assert len(x) >= size
         return x if len(x) == size else self.values.content(x.data[:size])
+
+    def second_byte(self, x: GeneralContent) -> GeneralContent:
+        """Return the second byte of what a general register holds."""
+        return x >> 8 & 0xFF if isinstance(x, int) else self.of_content(self.values.content(x.data[1:2]))
 
     def general_writer(self, name: str, size: int) -> Callable[[GeneralContent], None]:
         """Return a function that writes the lowest `size` bytes of a general register."""
@@ -265,7 +282,7 @@ class RegisterFile:
 
         return write
 
-    def loaded(self, address: GeneralNumber, size: int) -> GeneralContent:
+    def loaded(self, address: GeneralNumber | Content, size: int) -> GeneralContent:
         """Return what a general register holds after `size` bytes of memory were read to it."""
         content = self.memory.load(address, size)
         return self.of_content(content)
@@ -300,7 +317,7 @@ class RegisterFile:
         self, what: GeneralOperation, a: GeneralContent, b: GeneralContent, bits: int
     ) -> GeneralContent:
         flags, size = self.flags, bits // 8
-        if what.does.startswith("shift") and not isinstance(b, int):
+        if what.does.startswith(("shift", "rotate")) and not isinstance(b, int):
             raise NotShown("it shifts by a number that depends on data")
         result = computed_of_data(self.values, what, self.lowest(a, size), self.lowest(b, size), bits, flags.carry)
         if what.flags and not set(FLAGS) <= set(what.keeps):

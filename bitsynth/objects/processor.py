@@ -7,6 +7,7 @@ architecture, by mnemonic and operand sizes; an instruction that is declared now
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from bitsynth.objects.affine import AffineNumber, GeneralNumber
 from bitsynth.objects.declared import MachineTable, machine_table
 from bitsynth.objects.decoder import InstructionDecoder
 from bitsynth.objects.elf import INSTALL, ObjectFile
+from bitsynth.objects.external import call_external
 from bitsynth.objects.fixed_length_decoder import FixedLengthDecoder
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.operands import WORD, Action, GeneralContent, RegisterFile, affine_of
@@ -54,7 +56,7 @@ class Disassembler:
         capstone = import_capstone()
         self._capstone = capstone.Cs(*(getattr(capstone, name) for name in table.disassembler))
         self._capstone.detail = True
-        self._unknown = table.unknown
+        self._unknown, self._sizes = table.unknown, table.sizes
 
     def instruction(self, data: bytes, address: int) -> Any:
         """Return the first instruction of some bytes that are loaded at an address; None if they are none."""
@@ -63,18 +65,33 @@ class Disassembler:
             if all(place < len(data) and data[place] & mask == bits for place, mask, bits in other.bits):
                 alike = data[: other.place] + bytes([other.like]) + data[other.place + 1 :]
                 known = next(self._capstone.disasm(alike, address), None)
-                return known and _OtherMnemonic(known, name, data[: known.size])
+                return known and _ChangedInstruction(known, mnemonic=name, bytes=data[: known.size])
+        if ins is not None and ins.mnemonic in self._sizes:
+            return _ChangedInstruction(
+                ins, operands=[_SizedOperand(x, self._sizes[ins.mnemonic]) for x in ins.operands]
+            )
         return ins
 
 
-class _OtherMnemonic:
-    """An instruction as capstone has it, with another mnemonic and other bytes."""
+class _ChangedInstruction:
+    """An instruction as capstone has it, with some attributes changed."""
 
-    def __init__(self, ins: Any, mnemonic: str, data: bytes) -> None:
-        self._ins, self.mnemonic, self.bytes = ins, mnemonic, data
+    def __init__(self, ins: Any, **changed: Any) -> None:
+        self._ins = ins
+        self.__dict__ |= changed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ins, name)
+
+
+class _SizedOperand:
+    """An operand as capstone has it, with another number of bytes."""
+
+    def __init__(self, operand: Any, size: int) -> None:
+        self._operand, self.size = operand, size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operand, name)
 
 
 class CodeProcessor:
@@ -106,11 +123,14 @@ class CodeProcessor:
         self._table = machine_table(isa)
         self._disassembler = Disassembler(self._table)
         self.registers = RegisterFile(self._table, values, memory)
+        self.registers.imports = file.imports
         decoder = _DECODERS[self._table.instruction_length]
         self._decoder = decoder(isa, self.registers, {"", *features}, import_capstone())
         self._any_place = any_place
         self.returns = dict[GeneralNumber, int]()
-        self.stubs: dict[int, Callable[[], int | None]] = {}
+        self.stubs: dict[int, Callable[[], int | None]] = {
+            address: partial(call_external, name, self) for address, name in file.externals.items()
+        }
         self._before: dict[int, int] = {}
         self._stub_calls = count()
         if any_place:

@@ -10,9 +10,8 @@ and at their complements: what depends on a bit of an address is right in one of
 from __future__ import annotations
 
 import gc
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,10 +22,11 @@ from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
-from bitsynth.objects.declared import MachineTable, machine_table
-from bitsynth.objects.elf import PAGE, ObjectFile, read_object
+from bitsynth.objects.declared import machine_table
+from bitsynth.objects.elf import ObjectFile, read_object
 from bitsynth.objects.examples import different
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
+from bitsynth.objects.placement import MemoryLayout, layouts_of, random_start, two_files
 from bitsynth.objects.processor import CodeProcessor, Disassembler
 from bitsynth.objects.reference import ProgramRun, Sizes, TileContents
 from bitsynth.objects.values import Content, Contents
@@ -36,63 +36,14 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 1 << 13
 """The most steps of a call that is run."""
-_ALIGNED = {"back": 1, "a": 8, "w": 8, "g": 4, "h": 4, "c": 4, "rows": 8, "stack": 16}
-"""Alignments that the C interface promises of buffers and of each row, and the ABI of the stack, in bytes."""
-RANDOM = secrets.SystemRandom()
-"""Draws addresses, which nobody may know when an object is written."""
-_USER_BITS, _REGION_BITS, _SPAN_BITS = 47, 42, 40
-"""Bits of the addresses of a process, of those in a region, which has one buffer, and in a quarter of a region."""
-_ROWS_APART = 1 << 24
-"""The bytes from a row of `a` to the next, about; rows have less than a half of it."""
+_ALIGNED = {"a": 8, "w": 8, "g": 4, "h": 4, "c": 4, "rows": 8}
+"""Alignments that the C interface promises of buffers and of each row, in bytes."""
 _SHORT = 64
 """For periods below this, sizes are a step less, the period, a step more, and twice the period."""
 _NO_PERIOD = 8
 """Steps about which sizes are chosen if no period is short enough to be reached."""
 _GAP = 4
 """Columns of the result beyond those of the tiles, which are not written. So rows have the alignment of the first."""
-
-
-@dataclass(frozen=True)
-class _MemoryLayout:
-    """Where things lie in memory: at random `places`, in regions that are distinct, with the bits `flipped`.
-
-    A call runs in two layouts, in which each bit of an address above the alignment that is promised differs. So what
-    depends on one such bit, as an instruction that wants more alignment does, is right in one of the two at most.
-
-        a place, aligned to 8:    0x05a3_9c10_7d48 in the first layout, 0x7a5c_63ef_82b0 in the second
-    """
-
-    places: Mapping[str, int]
-    flipped: int
-
-    def start(self, name: str) -> int:
-        """Return the address of a buffer, or that which the function returns to."""
-        return (self.places[name] ^ self.flipped) & -_ALIGNED[name]
-
-    def row(self, k: int) -> int:
-        """Return the address of row `k` of `a`: rows are `_ROWS_APART` bytes from each other, give or take a half."""
-        # An odd number times these has each value of each bit, so rows have each residue beyond their alignment.
-        apart: int = ((self.places["rows"] | 1) * (k * k + 1) >> 7) % (_ROWS_APART // 2)
-        place = (self.places["rows"] & -(1 << _SPAN_BITS)) + k * _ROWS_APART + apart
-        return (place ^ self.flipped) & -_ALIGNED["rows"]
-
-
-def _place(region: int) -> int:
-    """Return a random address of a region, not near to its ends, nor is its complement."""
-    half: int = RANDOM.choice((1, 2))
-    return region << _REGION_BITS | half << _SPAN_BITS | RANDOM.getrandbits(_SPAN_BITS)
-
-
-def _layouts(loaded: int) -> tuple[_MemoryLayout, _MemoryLayout]:
-    """Return two layouts of an object that is loaded at `loaded` in the first, and at its complement in the second."""
-    regions = [k for k in range(1 << _USER_BITS - _REGION_BITS) if k != loaded >> _REGION_BITS]
-    places = {name: _place(k) for name, k in zip(_ALIGNED, RANDOM.sample(regions, len(_ALIGNED)), strict=True)}
-    return _MemoryLayout(places, 0), _MemoryLayout(places, (1 << _USER_BITS) - 1)
-
-
-def _loaded() -> int:
-    """Return a random address of an object, in the first of two layouts."""
-    return _place(RANDOM.randrange(1 << _USER_BITS - _REGION_BITS))
 
 
 @dataclass
@@ -142,6 +93,7 @@ def sizes_of(kernel: Kernel) -> Iterator[Sizes]:
         seen |= {(1, max(1, steps)) for steps in about}
     if max(periods) > short:
         seen |= {(1, n * short + k) for n in (2, 3) for k in (0, 1)}
+    seen |= {(1, 3 * period + 1) for period in periods if 3 * period < MAX_STEPS}
     near = min(short, 96)
     seen |= {(2, 1), (3, 1), (2, near), (2, near + 1), (3, max(1, near - 1)), (near + 2, 1), (5, 3)}
     yield from (Sizes(1, *rest) for rest in sorted(seen))
@@ -181,15 +133,15 @@ def prove_object(
     require_provable(kernel)
     isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
     reference = ProgramRun.of(kernel, values)
-    loaded = _loaded()
-    files = _two_files(path, machine_table(isa), loaded)
-    features = _features_of(program)
+    loaded = random_start()
+    files = two_files(path, machine_table(isa), loaded)
+    features = features_of(program)
     processors = [CodeProcessor(file, isa, values, CallMemory(values), features) for file in files]
     addresses = [file.function(name) for file in files]
     for sizes in sizes_of(program):
         say(str(sizes))
         tiles = [reference.tile(sizes, tile) for tile in range(sizes.tiles)]
-        for processor, address, layout in zip(processors, addresses, _layouts(loaded), strict=True):
+        for processor, address, layout in zip(processors, addresses, layouts_of(loaded, _ALIGNED), strict=True):
             try:
                 count = _compare(processor, reference, tiles, address, sizes, layout)
             except NotShown as why:
@@ -207,7 +159,7 @@ def prove_object(
     return proof
 
 
-def _features_of(program: Kernel) -> set[str]:
+def features_of(program: Kernel) -> set[str]:
     """Return the features that a kernel asks the processor for."""
     return {load(program.isa)[op].feature for op in program.forms}
 
@@ -245,15 +197,9 @@ def _apply_rule(path: Path, kernel: MatmulKernel, name: str, *, outer_first: boo
     reference = ProgramRun.of(kernel, values)
     memory = AffineMemory(values, file=file, kernel=program, row_terms=reference.row_terms)
     reference = replace(reference, part=memory.part)
-    processor = CodeProcessor(file, isa, values, memory, _features_of(program), any_place=True)
+    processor = CodeProcessor(file, isa, values, memory, features_of(program), any_place=True)
     rule = LoopRule(processor, memory, reference, file.function(name or kernel.name), outer_first)
     return rule.prove(), processor
-
-
-def _two_files(path: Path, table: MachineTable, loaded: int) -> list[ObjectFile]:
-    """Return the object loaded at `loaded`, and at its complement."""
-    bases = [at & -PAGE for at in (loaded, loaded ^ (1 << _USER_BITS) - 1)]
-    return [read_object(path, table, at, even=k > 0) for k, at in enumerate(bases)]
 
 
 def _compare(
@@ -262,7 +208,7 @@ def _compare(
     tiles: list[TileContents],
     address: int,
     sizes: Sizes,
-    layout: _MemoryLayout,
+    layout: MemoryLayout,
 ) -> int:
     """Run the function for one set of sizes and compare its tiles with `tiles`; return how many registers these are."""
     kernel, isa = reference.kernel, reference.isa
@@ -298,7 +244,7 @@ def _unlike(values: Contents, have: Content, want: Content) -> str:
 
 
 def _arrays(
-    file: ObjectFile, reference: ProgramRun, sizes: Sizes, width: int, layout: _MemoryLayout
+    file: ObjectFile, reference: ProgramRun, sizes: Sizes, width: int, layout: MemoryLayout
 ) -> list[MemoryPlace]:
     """Return the buffers of a call, as long as the C interface says, and the object's constants."""
     kernel = reference.kernel

@@ -19,6 +19,7 @@ import msgspec
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.matmul import MatmulKernel
+from bitsynth.objects.packers import prove_packers
 from bitsynth.objects.prove import prove_object
 from bitsynth.processes.worker import WorkerEnded, answers, command_of, take_stdout
 from bitsynth.progress import Progress
@@ -36,6 +37,17 @@ class KernelJob:
     object: str
 
 
+class PackerVerdict(msgspec.Struct, frozen=True):
+    """What was shown of a packer of a kernel: for how many calls it computes what is declared.
+
+    `why` says why it is not proved; it is "" if it is.
+    """
+
+    function: str
+    calls: int
+    why: str = ""
+
+
 class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was shown of the machine code of a kernel.
 
@@ -47,7 +59,8 @@ class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
             no object of such a kernel can.
         why: Why it is not proved, or not for all sizes.
         sizes: How many sizes were run.
-        functions: Name, address in the object and bytes of the functions that were proved.
+        functions: Name, address in the object and bytes of the functions that were proved, those of packers included.
+        packers: What was shown of the kernel's packers.
         seconds: The CPU time of the proof.
     """
 
@@ -58,11 +71,12 @@ class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     sizes: int = 0
     functions: list[tuple[str, int, int]] = []
+    packers: list[PackerVerdict] = []
     seconds: float = 0.0
 
     @property
     def is_proved(self) -> bool:
-        """Whether the code was proved, for all sizes or for some."""
+        """Whether the code of the microkernel was proved, for all sizes or for some."""
         return self.verdict in {"all sizes", "listed sizes"}
 
 
@@ -78,6 +92,7 @@ def prove_kernel(job: KernelJob) -> KernelVerdict:
     """Return what is shown of a kernel's machine code; SpecError for a damaged object, ToolError without capstone."""
     try:
         proof = prove_object(job.path, job.kernel, name=job.function)
+        packers = prove_packers(job.path, job.kernel, name=job.function)
     except Refuted as why:
         return KernelVerdict(
             kernel=job.kernel.name, function=job.function, object=job.object, verdict="refused", why=str(why)
@@ -89,8 +104,9 @@ def prove_kernel(job: KernelJob) -> KernelVerdict:
         verdict="all sizes" if proof.loops else "listed sizes",
         why="" if proof.loops else proof.not_all,
         sizes=len(proof.sizes),
-        functions=proof.functions,
-        seconds=round(proof.seconds, 2),
+        functions=sorted({*proof.functions, *(x for each in packers if each.is_proved for x in each.functions)}),
+        packers=[PackerVerdict(each.function, each.calls, each.why) for each in packers],
+        seconds=round(proof.seconds + sum(each.seconds for each in packers), 2),
     )
 
 

@@ -314,6 +314,30 @@ class Contents:
             results[operation] = self._bytes_of(operation.instr, given, operation.imm)
         return [tuple(map(byte, x.data)) for x in contents]
 
+    def evaluated_further(
+        self,
+        x: Content,
+        results: dict[Operation, tuple[TermPayload, ...]],
+        unknown: Callable[[Byte], TermPayload],
+    ) -> tuple[TermPayload, ...]:
+        """Return the bytes of a content; `results` has those of operations so far, and gets those that it lacks."""
+        left, order = [x], set[Operation]()
+        while left:
+            for operation in left.pop().operations:
+                if operation not in results and operation not in order:
+                    order.add(operation)
+                    left += operation.args
+
+        def byte(of: Byte) -> TermPayload:
+            if isinstance(of, int):
+                return of
+            return results[of[0]][of[1]] if isinstance(of[0], Operation) else unknown(of)
+
+        for operation in sorted(order, key=lambda each: each.number):
+            given = [tuple(map(byte, arg.data)) for arg in operation.args]
+            results[operation] = self._bytes_of(operation.instr, given, operation.imm)
+        return tuple(map(byte, x.data))
+
     def unknowns(self, x: Content) -> set[Hashable]:
         """Return the arrays of memory that a content comes from."""
         seen, left, out = set[Operation](), [x], set[Hashable]()

@@ -28,6 +28,7 @@ _LONGEST_REPEATED = 3
 _EVERY = (1 << 8 * WORD) - 1
 _LEAST_WIDE = 2
 """Bytes from which on a product has its halves in two registers."""
+Address = GeneralNumber | Content
 _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
@@ -98,27 +99,25 @@ class VariableLengthDecoder(InstructionDecoder):
         if ins.bytes[0] not in first:
             raise NotShown("a prefix of this kind is not known")
 
-    def _address(self, ins: Any, operand: Any, following: int) -> Callable[[], GeneralNumber]:
+    def _address(self, ins: Any, operand: Any, following: int) -> Callable[[], Address]:
         """Return a function that computes the address of an operand in memory."""
         place = operand.mem
         if ins.addr_size != WORD:
             raise NotShown("an address of this kind is not known")
         base, index = (ins.reg_name(r) if r else "" for r in (place.base, place.index))
         registers, scale = self._registers, place.scale
-        general, part = registers.general, registers.address_part
+        general, total = registers.general, registers.sum_of_parts
         fixed: GeneralNumber = self._offset(ins, operand)
         if base == self._table.counter:
             at = self._offset(ins, operand) + following
             fixed, base = registers.places.placed(ins, ins.encoding.disp_offset, at), ""
         if place.segment or any(n and n not in general for n in (base, index)):
             raise NotShown("an address of this kind is not known")
-        if base and index:
-            return lambda: wrapped(part(general[base]) + part(general[index]) * scale + fixed)
-        if base:
-            return lambda: wrapped(part(general[base]) + fixed)
-        if index:
-            return lambda: wrapped(part(general[index]) * scale + fixed)
-        return lambda: wrapped(fixed)
+        if not isinstance(fixed, int):
+            if base or index:
+                raise NotShown("an address of this kind is not known")
+            return lambda: wrapped(fixed)
+        return lambda: total(general[base] if base else 0, general[index] if index else 0, scale, fixed)
 
     def _offset(self, ins: Any, operand: Any) -> int:
         """Return the offset of an address; capstone 5 scales some that count operands by another size."""
@@ -136,12 +135,16 @@ class VariableLengthDecoder(InstructionDecoder):
         if self._is_memory(operand):
             address = self._address(ins, operand, following)
             return lambda: self._registers.loaded(address(), size)
-        return self._registers.general_reader(ins.reg_name(operand.reg), size)
+        name, registers = ins.reg_name(operand.reg), self._registers
+        if name in self._table.second_bytes:
+            read = registers.general_reader(self._table.second_bytes[name], WORD)
+            return lambda: registers.second_byte(read())
+        return registers.general_reader(name, size)
 
-    def _number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralNumber], None]:
-        """Return a function that writes a number to a general operand."""
+    def _number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[Address], None]:
+        """Return a function that writes an address to a general operand."""
         write = self._writer(ins, operand, following)
-        return lambda x: write(x if isinstance(x, int) else self._registers.held(x))
+        return lambda x: write(x if isinstance(x, Content) else self._registers.held(x))
 
     def _writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
         """Return a function that writes a general operand."""
@@ -151,14 +154,16 @@ class VariableLengthDecoder(InstructionDecoder):
             return lambda x: registers.memory.store(address(), registers.lowest(x, size))
         return registers.general_writer(ins.reg_name(operand.reg), size)
 
-    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], GeneralNumber]:
+    def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Address]:
         """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
         address = self._address(ins, operand, following)
         if ins.mnemonic not in self._encodings.aligned:
             return address
 
-        def aligned() -> GeneralNumber:
+        def aligned() -> Address:
             at = address()
+            if isinstance(at, Content):
+                raise NotShown("an address depends on data")
             if isinstance(at, int) and at % size:
                 raise NotShown(f"{at:#x} is not aligned to {size} bytes")
             if not isinstance(at, int) and not is_multiple(at, size):
@@ -283,6 +288,11 @@ class VariableLengthDecoder(InstructionDecoder):
             return lambda: fixed
         if operand.size != WORD:
             raise NotShown("an address of this kind is not known")
+        by_counter = self._is_memory(operand) and operand.mem.base and not operand.mem.index
+        if by_counter and ins.reg_name(operand.mem.base) == self._table.counter:
+            imported = self._registers.imports.get(following + int(operand.mem.disp))
+            if imported is not None:
+                return lambda: imported
         read = self._reader(ins, operand, following)
         return lambda: places.computed(read())
 
@@ -374,12 +384,13 @@ class VariableLengthDecoder(InstructionDecoder):
     def _arithmetic(self, ins: Any, following: int) -> Action:
         registers, operands, what = self._registers, ins.operands, self._table.arithmetic[ins.mnemonic]
         bits = 8 * operands[0].size
-        given = [operand for k, operand in enumerate(operands) if len(operands) < 3 or k]
+        given = [operand for k, operand in enumerate(operands) if k or (len(operands) < 3 and not what.replaces)]
         # A shift by 1 may be written without the 1.
-        second = 1 if what.does.startswith("shift") and len(given) == 1 else what.second
+        second = 1 if what.does.startswith(("shift", "rotate")) and len(given) == 1 else what.second
         if len(given) + (what.first is not None) + (second is not None) != 2:
             raise NotShown(UNKNOWN_OPERANDS)
-        reads = [self._reader(ins, operand, following) for operand in given]
+        order = self._table.order.get(ins.mnemonic, range(len(given)))
+        reads = [self._reader(ins, given[k], following) for k in order]
         write = self._writer(ins, operands[0], following) if what.result else None
         both = len(operands) == 2 and all(map(self._is_register, operands)) and operands[0].reg == operands[1].reg
         clears = both and what.does in {"xor", "subtract"} and not what.carry

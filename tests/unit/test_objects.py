@@ -715,13 +715,14 @@ def test_more_alignment_of_the_result_than_is_promised_is_refused(tmp_path, row)
 def test_addresses_have_the_promised_alignment_and_no_more():
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
-    from bitsynth.objects.prove import _ALIGNED, _GAP, _layouts, _loaded
+    from bitsynth.objects.placement import layouts_of, random_start
+    from bitsynth.objects.prove import _ALIGNED, _GAP
 
     assert _GAP * 4 % 16 == 0
     for _ in range(20):
-        loaded = _loaded()
-        layouts = _layouts(loaded)
-        for name, size in _ALIGNED.items():
+        loaded, aligned = random_start(), {**_ALIGNED, "stack": 16, "back": 1}
+        layouts = layouts_of(loaded, _ALIGNED)
+        for name, size in aligned.items():
             one, other = (layout.start(name) for layout in layouts)
             assert one ^ other == (1 << 47) - size  # Each bit of an address of a process but those of the alignment.
         rows = [[layout.row(k) for k in range(4000)] for layout in layouts]
@@ -730,7 +731,7 @@ def test_addresses_have_the_promised_alignment_and_no_more():
         assert min(b - a for a, b in pairwise(rows[0])) >= 1 << 23
         assert len({b - a for a, b in pairwise(rows[0])}) > 3900
         for layout, base in zip(layouts, (loaded, loaded ^ (1 << 47) - 1), strict=True):
-            starts = sorted([base, *map(layout.start, _ALIGNED)])
+            starts = sorted([base, *map(layout.start, aligned)])
             assert all(1 << 40 <= b - a for a, b in pairwise([0, *starts, 1 << 47]))
 
 
@@ -846,11 +847,12 @@ def test_stack_that_a_signal_overwrites_has_no_value(tmp_path):
 def test_an_address_that_is_a_number_in_the_code_is_refused(tmp_path, buffer, register, monkeypatch):
     """It is right in one layout, of which it has the address."""
     from bitsynth.objects import prove as module
+    from bitsynth.objects.placement import layouts_of, random_start
 
-    loaded = module._loaded()
-    layouts = module._layouts(loaded)
-    monkeypatch.setattr(module, "_loaded", lambda: loaded)
-    monkeypatch.setattr(module, "_layouts", lambda _: layouts)
+    loaded = random_start()
+    layouts = layouts_of(loaded, module._ALIGNED)
+    monkeypatch.setattr(module, "random_start", lambda: loaded)
+    monkeypatch.setattr(module, "layouts_of", lambda *_: layouts)
     for layout in layouts:
         path = kernel_object(tmp_path, at_entry(f"movabsq ${layout.start(buffer)}, %{register}"))
         with pytest.raises(Refuted):

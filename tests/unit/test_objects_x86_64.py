@@ -20,7 +20,7 @@ pytestmark = pytest.mark.toolchains
 INSTRUCTIONS = """
     mov %rbx, %rax; mov %ebx, %eax; mov %bx, %ax; mov %bl, %al; mov $-5, %rcx; mov $7, %cl
     movabs $0x123456789abcdef0, %rdx
-    movzbl %bl, %eax; movzwl %bx, %eax; movzbw %bl, %ax; movzbl %sil, %r9d
+    movzbl %bl, %eax; movzwl %bx, %eax; movzbw %bl, %ax; movzbl %sil, %r9d; movzbl %bh, %eax; movzbl %ch, %edx
     movsbl %bl, %eax; movsbq %bl, %rax; movswl %bx, %eax; movswq %bx, %rax; movslq %ebx, %rax; movsbw %bl, %ax
     lea 5(%rbx,%rcx,4), %rax; lea (%rbx,%rcx), %rdx; lea -7(,%rsi,8), %rdi
     add %rbx, %rax; add %ebx, %eax; add %bx, %ax; add %bl, %al; add $-3, %rax; add $77, %cl
@@ -34,7 +34,8 @@ INSTRUCTIONS = """
     adc %rbx, %rax; adc $0, %ecx; sbb %rbx, %rax; sbb %ecx, %ecx
     sete %al; setb %bl; setg %cl; cmovne %rbx, %rax; cmovae %ebx, %eax; cmovl %rcx, %rdx
     xchg %rbx, %rbx; nop; shl %cl, %rax; sar %cl, %edx
-    mul %rbx; mul %ecx; seto %al; cmovno %rbx, %rax
+    mul %rbx; mul %ecx; seto %al; cmovno %rbx, %rax; ror $5, %rax; ror $1, %ecx; ror %cl, %edx
+    popcnt %rbx, %rax; popcnt %ecx, %edx
 """
 """Instructions, one or more of each general mnemonic that computes."""
 EDGES = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**32 - 1, 2**31, 0x80, 0xFF]
@@ -45,7 +46,7 @@ FLAGS = {"carry": 0, "zero": 6, "sign": 7, "overflow": 11}
 FILLS = {f"rep stos{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
 COPIES = {f"rep movs{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
 """Instructions that are repeated, and the bytes that each run writes."""
-ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper", "div", "leave", *FILLS, *COPIES}
+ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper", "div", "leave", "kandnq", *FILLS, *COPIES}
 """Mnemonics that kernels run in other tests, or that have tests of their own."""
 
 

@@ -64,10 +64,11 @@ def verify(
     Of a kernel the composition, the instruction lemmas and the claims of minimality are checked.
 
     With --object or --compiler the machine code of the microkernel is compared with the proved program, for every input
-    of a list of sizes, often of all. With --objects that is done for each kernel of a network, in its library as cmake
-    builds it or in that of --object; and for each layer on x86-64 it is proved which activation meets which weight.
-    What was shown is written next to the certificate; with --strict a kernel or a layer of which nothing can be proved
-    is an error.
+    of a list of sizes, often of all; that of its packers with the layout of its operands, for a list of sizes. With
+    --objects that is done for each kernel of a network, in its library as cmake builds it or in that of --object; and
+    for each layer on x86-64 it is proved which activation meets which weight. What was shown is written next to the
+    certificate. With --strict it is an error if a packer is not proved, or a kernel or a layer of a network, or not for
+    every K a kernel by itself.
     """
     if of_object or compiler or of_objects:
         if of_object and compiler:
@@ -77,7 +78,6 @@ def verify(
             raise SpecError(f"--objects is for compiled networks; {name} is a kernel: want --object or --compiler")
         others = {
             "--model": model,
-            "--strict": strict and not of_network,
             "--no-z3": no_z3,
             "--no-minimality": no_minimality,
             "--rlimit": rlimit,
@@ -87,13 +87,15 @@ def verify(
         if of_network:
             verify_objects(name, of_object, compiler, strict=strict, as_json=as_json)
         else:
-            verify_object(name, variant, of_object, compiler, as_json=as_json)
+            verify_object(name, variant, of_object, compiler, strict=strict, as_json=as_json)
         return
     if is_network(name):
         verify_network(name, model, strict=strict, z3=not no_z3, rlimit=rlimit, as_json=as_json)
         return
     if model or strict:
-        raise SpecError(f"--{'model' if model else 'strict'} is for compiled networks; {name} is a kernel")
+        raise SpecError(
+            f"--{'model' if model else 'strict'} is for compiled networks and for machine code; {name} is a kernel"
+        )
     z3, solve = not no_z3, not (no_z3 or no_minimality)
     with output.progress("verify") as say:
         say("composition")

@@ -9,19 +9,27 @@ from bitsynth.cli import output
 from bitsynth.cli.artifacts import load_named
 from bitsynth.cli.artifacts.matmul import MatmulArtifact
 from bitsynth.cli.report import ReportLine, print_lines
-from bitsynth.errors import SpecError
+from bitsynth.errors import Refuted, SpecError
 from bitsynth.kernel.names import KernelName
 
 if TYPE_CHECKING:
+    from bitsynth.objects.functions import FunctionVerdict
     from bitsynth.objects.prove import ObjectProof
 
 _LISTED = 3
 """Instructions that were not run are listed up to this number; JSON has all."""
 
 
-def verify_object(name: str, variant: str | None, path: Path | None, compiler: str | None, *, as_json: bool) -> None:
-    """Compare the microkernel in an object, or in a library that `compiler` builds, with the proved program."""
+def verify_object(
+    name: str, variant: str | None, path: Path | None, compiler: str | None, *, strict: bool, as_json: bool
+) -> None:
+    """Compare the microkernel in an object, or in a library that `compiler` builds, with the proved program.
+
+    Its packers are compared with the layout of its operands. If `strict`, Refuted too if the microkernel is not proved
+    for every K, or a packer not for the listed sizes.
+    """
     from bitsynth.matmul import MatmulKernel
+    from bitsynth.objects.packers import prove_packers
     from bitsynth.objects.prove import prove_object
 
     artifact = load_named(name, variant)
@@ -33,10 +41,38 @@ def verify_object(name: str, variant: str | None, path: Path | None, compiler: s
             say(f"compiling with {compiler}")
             path = kernel.library(str(compiler))
         proof = prove_object(path, kernel, say=say)
+        packers = prove_packers(path, kernel, say=say)
     if as_json:
-        output.write_json(_facts(proof))
-        return
-    print_lines(*_lines(proof))
+        output.write_json({**_facts(proof), "packers": [_packer_facts(each) for each in packers]})
+    else:
+        *lines, verdict = _lines(proof)
+        print_lines(*lines, *_packer_lines(packers), verdict)
+    if strict and proof.loops is None:
+        raise Refuted(f"{name} is proved for listed sizes alone: {proof.not_all}")
+    if strict and (lacking := [each for each in packers if each.why]):
+        raise Refuted(f"{lacking[0].function} is not proved: {lacking[0].why}")
+
+
+def _packer_lines(packers: list[FunctionVerdict]) -> list[ReportLine]:
+    """Return lines on packers: how many are proved, and why others are not."""
+    proved = [each for each in packers if each.is_proved]
+    size = sum({(name, at): size for each in proved for name, at, size in each.functions}.values())
+    counts = f"{len(proved)} of {output.count(len(packers), 'function')} in {sum(x.calls for x in proved)} calls"
+    equal = f"{sum(x.numbers for x in proved):,} numbers equal to the layout for every code, {size:,} bytes of code"
+    lines = [ReportLine("packers", (counts, equal), sum(each.seconds for each in packers))]
+    return lines + [ReportLine("packer", (f"{x.function}: {x.why}",), free=True) for x in packers if x.why]
+
+
+def _packer_facts(verdict: FunctionVerdict) -> dict[str, object]:
+    return {
+        "function": verdict.function,
+        "proved": verdict.is_proved,
+        "calls": verdict.calls,
+        "numbers": verdict.numbers,
+        "functions": [list(each) for each in verdict.functions],
+        "why": verdict.why or None,
+        "seconds": round(verdict.seconds, 2),
+    }
 
 
 def _lines(proof: ObjectProof) -> list[ReportLine]:

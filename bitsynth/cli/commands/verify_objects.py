@@ -63,8 +63,9 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
             layers=layers,
         )
         of_kernels = [(v.kernel, v.why) for v in verdicts if v.verdict == "refused" or (strict and not v.is_proved)]
+        of_packers = [(x.function, x.why) for v in verdicts for x in v.packers if strict and x.why]
         of_layers = [(v.name, v.why) for v in layers if v.verdict == "refused" or (strict and not v.is_proved)]
-        lacking = of_kernels + of_layers
+        lacking = of_kernels + of_packers + of_layers
         if not lacking:
             _write(record, whole, None if path else library.path)
     if as_json:
@@ -135,14 +136,17 @@ def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
     kernels = f"{proved} of {output.count(len(record.kernels), 'kernel')}, {everywhere} of them for every K"
     share = f"{proved_size:,} of {size:,} bytes of code, {of_proved} of {output.count(functions, 'function')}"
     layers = f"{len(record.proved_layers)} of {output.count(len(record.layers), 'layer')}: {_OF_LAYERS}"
+    packers = [x for each in record.kernels for x in each.packers]
+    of_packers = f"{sum(not x.why for x in packers)} of {output.count(len(packers), 'packer')} for listed sizes"
     others = "the rest is not, but for layers and runtime in the shapes of these layers"
     print_lines(*lines)
     reasons = [f"{'why':9}{x.why if x.kernel in x.why else f'{x.kernel}: {x.why}'}" for x in record.kernels if x.why]
+    reasons += [f"{'packer':9}{x.function}: {x.why}" for x in packers if x.why]
     reasons += [f"{'why':9}step {x.step}: {x.why}" for x in record.layers if x.why]
     output.write("", output.fit_table(partial(_kernels, record)), "")
     output.write(output.fit_table(partial(_layers, record)), "", *reasons, *([""] if reasons else []))
     output.write(output.fit_table(partial(_code, record)), "")
-    print_lines(ReportLine("proved", (kernels, layers, share, others), free=True))
+    print_lines(ReportLine("proved", (kernels, of_packers, layers, share, others), free=True))
 
 
 def _kernels(record: ObjectsRecord, gap: int) -> Table:

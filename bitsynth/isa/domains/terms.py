@@ -256,9 +256,9 @@ class TermDomain:
     ) -> TermPayload:
         """Return a gate of two payloads; `masked` gives that of a payload and a constant bit for each of its bits."""
         ends = sorted(self._ends(a, w) | self._ends(b, w) | set(range(_BYTE, w, _BYTE)) | {w})
+        sizes = [last - first for first, last in zip([0, *ends], ends, strict=False)]
         out: list[Piece] = []
-        for first, last in zip([0, *ends], ends, strict=False):
-            x, y, bits = self.cut(a, w, first, last), self.cut(b, w, first, last), last - first
+        for x, y, bits in zip(self._divided(a, w, sizes), self._divided(b, w, sizes), sizes, strict=True):
             if isinstance(x, int) and isinstance(y, int):
                 part: TermPayload = x & y if op == "and" else x | y if op == "or" else x ^ y
             elif isinstance(x, int) or isinstance(y, int):
@@ -286,6 +286,21 @@ class TermDomain:
             out += self._pieces(part, last - first)
             first = last
         return self._whole(out)
+
+    def _divided(self, x: TermPayload, w: int, sizes: Sequence[int]) -> list[TermPayload]:
+        """Return the parts of a payload of these bits, the lowest first, each of which lies in one piece."""
+        out: list[TermPayload] = []
+        pieces, gone = iter(self._pieces(x, w)), 0
+        y, start, bits = next(pieces)
+        for size in sizes:
+            if gone == bits:
+                (y, start, bits), gone = next(pieces), 0
+            if isinstance(y, int):
+                out.append(y >> gone & ((1 << size) - 1))
+            else:
+                out.append(self._whole([(y, start + gone, size)]))
+            gone += size
+        return out
 
     def _ends(self, x: TermPayload, w: int) -> set[int]:
         """Return where the pieces of a payload end."""

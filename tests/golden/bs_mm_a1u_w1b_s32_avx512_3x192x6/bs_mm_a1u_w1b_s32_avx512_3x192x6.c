@@ -657,7 +657,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
 {
     /* Codes of several rows are unpacked before they are read, as vector stores have a latency. */
     enum { CODES = 1152 };
-    const size_t size = ceiling(k, 64) * 64, most = size < CODES ? CODES / size : 1;
+    const size_t size = ceiling(k, 64) * 64, most = size > 0 && size < CODES ? CODES / size : 1;
     uint8_t codes[CODES + 8];
     (void)terms;
     (void)affines;
