@@ -63,7 +63,7 @@ WRONG = {
     "the last code left out": (BYTES, "if (k < left)", "if (k + 1 < left)"),
     "a shift": (BYTES, "<< (q * in->width)", "<< (q * in->width ^ 1)"),
     "a slot": (BYTES, "slots[COLUMNS] = {", "slots[COLUMNS] = {1, "),
-    "a term": (BYTES, "sum += codes[v * apart + i * stride];", "sum += codes[v * apart + i * stride] ^ (i == 2);"),
+    "a term": (BYTES, "sums[v] = -15 * sum;", "sums[v] = -14 * sum;"),
     "a term of a late code": (BYTES, "sum += *codes++;", "sum += *codes++ & 7;"),
     "words of another bit": (WORDS, "words[0] & mask", "words[0] & (mask | mask << 8)"),
     "a gathered bit": (WORDS, "bits[2] | bits[3] << 1", "bits[2] | bits[3] << 2"),
