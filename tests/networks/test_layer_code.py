@@ -1,5 +1,6 @@
 """Machine code of layers: each activation meets the weight that it is to meet; and runtimes that are wrong."""
 
+import re
 import shutil
 import subprocess
 
@@ -70,6 +71,16 @@ def test_layers_of_too_many_elements_are_not_run(built, monkeypatch):
     (shown,) = verdicts(built, ["direct"])
     assert shown.verdict == "not covered"
     assert "of more than 35 activations and results" in shown.why
+
+
+@pytest.mark.parametrize("size", ["0", "(size_t)1 << 41"])
+def test_an_arena_that_holds_no_plan_or_all_buffers_is_refused(built, size, tmp_path):
+    text = (built / "net.c").read_text()
+    begin = re.search(r"size_t net_arena_bytes\(.*\)\n\{\n", text)
+    source = tmp_path / "net.c"
+    source.write_text(f"{text[: begin.end()]}    return {size};\n{text[begin.end() :]}")
+    (shown,) = verdicts(built, ["direct"], compiled(source, built, tmp_path / "net.o"))
+    assert (shown.verdict, "net_arena_bytes returns" in shown.why) == ("refused", True)
 
 
 @pytest.mark.slow

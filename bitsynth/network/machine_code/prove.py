@@ -221,6 +221,10 @@ class LayerProof:
         stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
         stack &= -_STACK_ALIGNMENT
         size = call.run(f"{text.name}_arena_bytes", [1], [], stack=stack, back=back)
+        if not text.plan.bytes <= size < 1 << _PLACES_BITS:  # More would reach the buffers of the caller.
+            raise WrongCall(
+                f"{text.name}_arena_bytes returns {size:,}: less than the plan's, or 2^{_PLACES_BITS} or more"
+            )
         starts = dict(zip(of_caller, (x & -_ALIGN for x in pointers), strict=True))
         places = self._places(arena, size, starts)
         arguments = [self.number, self.number + 1, *starts.values(), arena, size, 0]
