@@ -138,7 +138,7 @@ def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
     layers = f"{len(record.proved_layers)} of {output.count(len(record.layers), 'layer')}: {_OF_LAYERS}"
     packers = [x for each in record.kernels for x in each.packers]
     of_packers = f"{sum(not x.why for x in packers)} of {output.count(len(packers), 'packer')} for listed sizes"
-    others = "the rest is not, but for layers and runtime in the shapes of these layers"
+    others = "layers and runtime are proved for the shapes of this network alone; other code is tested, not proved"
     print_lines(*lines)
     reasons = [f"{'why':9}{x.why if x.kernel in x.why else f'{x.kernel}: {x.why}'}" for x in record.kernels if x.why]
     reasons += [f"{'packer':9}{x.function}: {x.why}" for x in packers if x.why]
