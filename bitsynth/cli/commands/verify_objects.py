@@ -144,7 +144,8 @@ def _print(lines: list[ReportLine], record: ObjectsRecord) -> None:
     reasons += [f"{'packer':9}{x.function}: {x.why}" for x in packers if x.why]
     reasons += [f"{'why':9}step {x.step}: {x.why}" for x in record.layers if x.why]
     output.write("", output.fit_table(partial(_kernels, record)), "")
-    output.write(output.fit_table(partial(_layers, record)), "", *reasons, *([""] if reasons else []))
+    layers_table = output.fit_named_table(*(partial(_layers, record, brief) for brief in (False, True)))
+    output.write(layers_table, "", *reasons, *([""] if reasons else []))
     output.write(output.fit_table(partial(_code, record)), "")
     print_lines(ReportLine("proved", (kernels, of_packers, layers, share, others), free=True))
 
@@ -161,12 +162,15 @@ def _kernels(record: ObjectsRecord, gap: int) -> Table:
     return table
 
 
-def _layers(record: ObjectsRecord, gap: int) -> Table:
-    """Return a table with a row for each layer."""
-    table = output.table("step", "node", "kernel", "results", _OF_LAYERS, "s", right=("step", "results", "s"), gap=gap)
+def _layers(record: ObjectsRecord, brief: bool, gap: int, room: int) -> Table:
+    """Return a table with a row for each layer, its last node in at most `room` columns; a brief one has no kernels."""
+    kernel = () if brief else ("kernel",)
+    columns = ("layer", "step", *kernel, "results", "machine code", "s")
+    table = output.table(*columns, right=("step", "results", "s"), gap=gap)
     for each in record.layers:
-        results = f"{each.results:,}" if each.results else ""
-        table.add_row(str(each.step), each.node, each.kernel, results, each.verdict, f"{each.seconds:.1f}")
+        results, kernels = f"{each.results:,}" if each.results else "", () if brief else (each.kernel,)
+        name = output.cut_name(each.node, room)
+        table.add_row(name, str(each.step), *kernels, results, each.verdict, f"{each.seconds:.1f}")
     return table
 
 
