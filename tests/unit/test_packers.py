@@ -50,7 +50,8 @@ def proved(path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "compiler"), [(BYTES, "gcc"), (WORDS, "gcc"), pytest.param(BYTES, "clang", marks=pytest.mark.slow)]
+    ("name", "compiler"),
+    [(BYTES, "gcc"), *(pytest.param(*x, marks=pytest.mark.slow) for x in [(WORDS, "gcc"), (BYTES, "clang")])],
 )
 def test_packers_are_proved(tmp_path, name, compiler):
     verdicts = proved(compiled(tmp_path, name, compiler=compiler), name)
@@ -104,6 +105,7 @@ def test_a_kernel_that_is_wrong_from_its_third_flush_on_is_refused(tmp_path):
         prove_object(path, kernel_of(BYTES), all_sizes=False)
 
 
+@pytest.mark.slow
 def test_strict_wants_a_kernel_for_every_k(tmp_path, capsys):
     path = compiled(
         tmp_path, BYTES, "size_t steps_here = steps, offset = 0;", "size_t steps_here = steps; uint32_t offset = 0;"
@@ -113,6 +115,7 @@ def test_strict_wants_a_kernel_for_every_k(tmp_path, capsys):
     assert "is proved for listed sizes alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_report_has_packers(tmp_path, capsys):
     path = compiled(tmp_path, BYTES)
     assert main(["verify", BYTES, "--object", str(path), "--strict"]) == 0
