@@ -571,7 +571,7 @@ def refusal(ended):
     return lambda code, path, name=BYTES: ended(code, "verify", name, "--object", str(path))[1]
 
 
-@pytest.mark.parametrize("option", [["--model", "x.onnx"], ["--strict"], ["--no-z3"], ["--rlimit", "9"]])
+@pytest.mark.parametrize("option", [["--model", "x.onnx"], ["--no-z3"], ["--rlimit", "9"]])
 def test_options_of_other_proofs_are_refused(ended, option):
     message = ended(2, "verify", BYTES, "--object", "x.o", *option)[1]
     assert f"{option[0]} is not for machine code" in message

@@ -260,6 +260,14 @@ static int refuses(void)
         if (bs_mm_a1u_w1b_s32_avx512_3x192x6_matmul(1, y, x, none, none, NULL) != -1)
             return 0;
     }
+    /* Codes that an object could have, but not with their sums: of eight tiles, so that no size is
+     * rounded up. */
+    const size_t acts =
+        (PTRDIFF_MAX / bs_mm_a1u_w1b_s32_avx512_3x192x6_act_bytes(1536, 1) + 1) * 1536;
+    const size_t wgts = (PTRDIFF_MAX / bs_mm_a1u_w1b_s32_avx512_3x192x6_wgt_bytes(1, 24) + 1) * 24;
+    if (bs_mm_a1u_w1b_s32_avx512_3x192x6_act_bytes(acts, 1) != SIZE_MAX
+        || bs_mm_a1u_w1b_s32_avx512_3x192x6_wgt_bytes(1, wgts) != SIZE_MAX)
+        return 0;
     const size_t k = (size_t)bs_mm_a1u_w1b_s32_avx512_3x192x6_k_max + 1;
     return bs_mm_a1u_w1b_s32_avx512_3x192x6_matmul(1, k, 1, none, none, NULL) == -1;
 }

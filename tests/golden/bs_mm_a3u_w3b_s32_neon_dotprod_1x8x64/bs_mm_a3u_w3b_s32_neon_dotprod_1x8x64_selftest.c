@@ -260,6 +260,15 @@ static int refuses(void)
         if (bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_matmul(1, y, x, none, none, NULL) != -1)
             return 0;
     }
+    /* Codes that an object could have, but not with their sums: of eight tiles, so that no size is
+     * rounded up. */
+    const size_t acts =
+        (PTRDIFF_MAX / bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_act_bytes(8, 1) + 1) * 8;
+    const size_t wgts =
+        (PTRDIFF_MAX / bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_wgt_bytes(1, 64) + 1) * 64;
+    if (bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_act_bytes(acts, 1) != SIZE_MAX
+        || bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_wgt_bytes(1, wgts) != SIZE_MAX)
+        return 0;
     const size_t k = (size_t)bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_k_max + 1;
     return bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_matmul(1, k, 1, none, none, NULL) == -1;
 }
