@@ -20,12 +20,10 @@ class LinkedCode:
 
     Attributes:
         file: All code, constants and functions.
-        places: The addresses of what objects can find in each other, by name.
         outside: The addresses of functions that are in none of the objects, by name. There is no code.
     """
 
     file: ObjectFile
-    places: dict[str, int]
     outside: dict[str, int]
 
     def function(self, name: str) -> int:
@@ -55,7 +53,7 @@ def link_objects(
     stubs = {name: base + _STUB_BYTES * k for k, name in enumerate(outside) if name not in places}
     elsewhere = places | stubs
     files = [read_object(p, table, at, even=even, elsewhere=elsewhere) for p, at in zip(paths, bases, strict=True)]
-    return LinkedCode(_joined(files), places, stubs)
+    return LinkedCode(_joined(files), stubs)
 
 
 def _joined(files: Sequence[ObjectFile]) -> ObjectFile:

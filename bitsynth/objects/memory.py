@@ -131,7 +131,7 @@ class CallMemory:
             self.stored_at[address + k] = self.at
 
     def bytes_at(self, address: int, size: int) -> list[Byte | None]:
-        """Return bytes of memory, None for those without a value; NotShown if they are no part of an array."""
+        """Return bytes of memory, None for those without a value; OutOfPlace if they are in no array."""
         if not size:
             return []
         array = self._array(address, size, "read")
@@ -143,7 +143,7 @@ class CallMemory:
         return [(array.name, first + k) for k in range(size)]
 
     def set_bytes(self, address: int, data: Sequence[Byte | None]) -> None:
-        """Write bytes, of which some may have no value; NotShown if they leave the arrays that may be written."""
+        """Write bytes, of which some may have no value; OutOfPlace if they leave the arrays that may be written."""
         if not data:
             return
         array = self._array(address, len(data), "written")

@@ -26,7 +26,7 @@ from bitsynth.objects.values import Contents
 from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 
 _STACK_BYTES = 1 << 16
-_STACK_ALIGNMENT = 16
+STACK_ALIGNMENT = 16
 """What the stack pointer of a caller is a multiple of where it calls a function."""
 _EVERY = (1 << 8 * WORD) - 1
 _MAX_INSTRUCTIONS = 20_000_000
@@ -239,7 +239,7 @@ class CodeProcessor:
         return registers.loaded(registers.number(registers.general[table.stack]) + WORD * place, WORD)
 
     def _stub_action(self, address: int) -> Action:
-        """Return what runs a stub, gives registers that a function may change no value, and returns to the caller."""
+        """Return what runs a stub, gives registers that a function may change new unknown values, and returns."""
         registers, table = self.registers, self._table
         kept = {*table.saved, table.stack}
         changed = [name for name in table.general if name not in kept]
@@ -249,8 +249,8 @@ class CodeProcessor:
             back = registers.general[table.link] if table.link else self.memory.load(stack, WORD).as_int
             assert isinstance(back, int)
             self.memory.at = self._before.get(back, self.memory.at)
-            if isinstance(stack, int) and (stack + WORD * (not table.link)) % _STACK_ALIGNMENT:
-                raise NotShown(f"the stack is not aligned to {_STACK_ALIGNMENT} bytes")
+            if isinstance(stack, int) and (stack + WORD * (not table.link)) % STACK_ALIGNMENT:
+                raise NotShown(f"the stack is not aligned to {STACK_ALIGNMENT} bytes")
             self.memory.keep_stack(stack)
             result = self.stubs[address]()
             call = next(self._stub_calls)

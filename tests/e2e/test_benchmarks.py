@@ -96,10 +96,10 @@ def test_an_interrupt_of_a_benchmark_is_one_line():
 @pytest.mark.slow
 @pytest.mark.toolchains
 def test_predictions_are_what_compilers_write(tmp_path):
-    told = printed("arm_predictions.py", "--only", "A1W1", "--cpu", "a72", "--results", tmp_path)
-    assert {row["method"] for row in told["rows"]} == {"popcount", "lookup", "multiply", "pairs"}
-    assert [row for row in told["rows"] if not 0.9 < row["ratio"] < 1.1] == []
-    assert told["misranked"]["predicted"] < 0.02
+    answer = printed("arm_predictions.py", "--only", "A1W1", "--cpu", "a72", "--results", tmp_path)
+    assert {row["method"] for row in answer["rows"]} == {"popcount", "lookup", "multiply", "pairs"}
+    assert [row for row in answer["rows"] if not 0.9 < row["ratio"] < 1.1] == []
+    assert answer["misranked"]["predicted"] < 0.02
     assert "ranked wrongly" in (tmp_path / "arm_predictions.md").read_text()
     assert (tmp_path / "arm_predictions.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""`bitsynth verify` of a network's machine code: each kernel as a compiler built it, and how much code is proved."""
+"""`bitsynth verify` of a network's machine code: kernels, packers and layers, and how much code is proved."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _VERDICTS = {"all sizes": "for every K", "listed sizes": "for listed sizes"}
 
 
 def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict: bool, as_json: bool) -> None:
-    """Prove the kernels in a library at `path`, or in one that `compiler` builds, and write down what was shown.
+    """Prove kernels, packers and layers of a library at `path`, or of one that `compiler` builds, and keep a record.
 
-    The certificates of the network are checked before. Refuted if a kernel's machine code is wrong or not understood,
-    and if `strict` also if objects of a kernel cannot be proved; then nothing is written.
+    The certificates of the network are checked before. Refuted if machine code of a kernel is wrong or not understood,
+    or if that of a packer or layer is wrong; with `strict` also if one of them is not proved. Then nothing is written.
     """
     from bitsynth.files import require_ours
     from bitsynth.network.certificate import objects

@@ -1,4 +1,4 @@
-"""Proves of each layer of a network, from the machine code of its library, which activation meets which weight."""
+"""Prove which activation meets which weight in each layer of a network, from the machine code of its library."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ from bitsynth.network.machine_code.results import FinishingPrograms, OutputTenso
 from bitsynth.network.machine_code.sums import Convolution
 from bitsynth.network.program import LayerStep, alias_root
 from bitsynth.objects.declared import machine_table
+from bitsynth.objects.elf import EXTERNAL_FUNCTIONS
 from bitsynth.objects.library import CompiledLibrary
 from bitsynth.objects.linked import LinkedCode, link_objects
 from bitsynth.objects.memory import CallMemory, MemoryPlace, OutOfPlace
 from bitsynth.objects.operands import LinkedPlaces
-from bitsynth.objects.processor import CodeProcessor
+from bitsynth.objects.processor import STACK_ALIGNMENT, CodeProcessor
 from bitsynth.objects.prove import without_collection
 from bitsynth.objects.values import Contents
 from bitsynth.progress import Progress
 from bitsynth.spec.layout import Layout
 
-OUTSIDE = ("memcpy", "memmove", "memset")
-"""Functions of the C library that layers call; they do what the C standard says."""
 MAX_ELEMENTS = 1 << 20
 """The most activations and results of a layer: each takes more than a kilobyte while the layer is proved."""
 _ALIGN = 64
@@ -46,7 +45,6 @@ _ALIGN = 64
 _PAGE_BITS, _PLACES_BITS = 12, 40
 _REGION_BITS = 42
 """Bits of addresses in a region, which has one buffer; `_PLACES_BITS` are fewer, so no buffer leaves its region."""
-_STACK_ALIGNMENT = 16
 
 
 class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +112,9 @@ def _linked(library: CompiledLibrary, text: NetworkText) -> LinkedCode | str:
         return "layers are proved in an archive of objects, as they are before they are linked"
     base = secrets.randbelow(1 << _PLACES_BITS - _PAGE_BITS) + 1 << _PAGE_BITS
     try:
-        return link_objects([x.path for x in library.objects], machine_table(load(text.program.isa)), base, OUTSIDE)
+        return link_objects(
+            [x.path for x in library.objects], machine_table(load(text.program.isa)), base, EXTERNAL_FUNCTIONS
+        )
     except SpecError as why:
         return str(why)
 
@@ -219,7 +219,7 @@ class LayerProof:
             call.add_program(epilogue.names[field], _program_shape(each, len(epilogue.shared(field))))
         of_caller = [*text.program.inputs, *text.program.outputs]
         stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
-        stack &= -_STACK_ALIGNMENT
+        stack &= -STACK_ALIGNMENT
         size = call.run(f"{text.name}_arena_bytes", [1], [], stack=stack, back=back)
         if not text.plan.bytes <= size < 1 << _PLACES_BITS:  # More would reach the buffers of the caller.
             raise WrongCall(
