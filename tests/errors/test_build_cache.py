@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -393,3 +394,40 @@ def test_files_that_none_has_begun_when_one_fails_are_not_compiled(isa, monkeypa
     with pytest.raises(ToolError, match="file_0_that_is_not_there"):
         toolchain.compile_for(isa, many, cached=many)
     assert len(tried) < len(many)
+
+
+def uses_of(isa, count, before=""):
+    """Compile `count` files that include the header of intrinsics, after the text `before`; the libraries' paths."""
+    code = f"{before}#include <{isa.table.header}>\nint answer(void);\nint answer(void) {{ return 42; }}\n"
+    return [toolchain.compile_for(isa, {"a.c": f"{code}/* {k} */\n"}) for k in range(count)]
+
+
+@pytest.fixture
+def parsed(isa, cache, monkeypatch):
+    """A function that returns the headers that are kept parsed."""
+    if compilers.preferred(isa).family != "gcc":
+        pytest.skip("the compiler is not gcc: none but gcc keeps headers parsed")
+    monkeypatch.setattr(library, "_uses", Counter())
+    return lambda: list(cache.glob("*/intrinsics.h.gch"))
+
+
+def test_a_header_of_intrinsics_is_parsed_once_and_changes_no_code(isa, parsed):
+    first = uses_of(isa, 4)
+    assert len(parsed()) == 1
+    assert len({path.read_bytes() for path in first}) == 1
+
+
+@pytest.mark.parametrize("before", ["#define _POSIX_C_SOURCE 200809L\n", "#pragma GCC optimize(3)\n"])
+def test_headers_that_a_file_may_change_are_not_kept_parsed(isa, parsed, before):
+    uses_of(isa, 4, before)
+    assert not parsed()
+
+
+def test_a_damaged_header_is_parsed_again(isa, parsed):
+    uses_of(isa, 3)
+    header = parsed()[0]
+    whole = header.read_bytes()
+    header.write_bytes(whole[:1000])
+    library._uses.clear()
+    uses_of(isa, 5)
+    assert header.stat().st_size > 1000
