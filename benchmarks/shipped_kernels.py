@@ -102,7 +102,12 @@ def in_layers(*methods: str, channels: int = 64) -> Callable[[IsaTable], Iterabl
     return fixed(*(KernelOptions(method, channels=channels) for method in methods))
 
 
-LAYER_METHODS = tuple(method for method in METHODS if method != "fip")
+def has_rules(table: IsaTable) -> bool:
+    """Hold for sets with issue rules of a processor: elsewhere nothing tells whether pairs pay."""
+    return any(cpu.issue for cpu in table.cpu.values())
+
+
+LAYER_METHODS = tuple(method for method in METHODS if method not in ("fip", "pairs"))
 
 RULES = (
     Rule("the cheapest in operations", every_set, (*EVERY, IMAGE, *WIDE), fixed(KernelOptions())),
@@ -116,9 +121,10 @@ RULES = (
         "each method at the widths of published figures, to compare methods",
         is_x86,
         HEADLINE,
-        fixed(*(KernelOptions(method) for method in METHODS)),
+        fixed(*(KernelOptions(method) for method in METHODS if method != "pairs")),
     ),
     Rule("each method for layers", every_set, (*EVERY, IMAGE), in_layers(*LAYER_METHODS)),
+    Rule("two rows at once", has_rules, tuple(product((1, 2), (1, 2))), in_layers("pairs")),
     Rule("more columns where registers are wide", is_wide, (*EVERY, IMAGE), in_layers("lookup", channels=128)),
     Rule("first and last layers", every_set, WIDE, in_layers("multiply", "dot")),
     Rule("few channels, where 64 take several registers", is_wide, WIDE, in_layers("dot", channels=32)),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
@@ -303,53 +304,31 @@ def separate_rows(kernel: Kernel, added: LaneForms, number: int) -> tuple[LoopSu
     """Return the summary of a step of pass `number`, and what it adds to each unknown sum.
 
     If pairs of rows share bytes, a lane x gets x1 + 16 * x2 where another lane y gets x2. With one unknown for each
-    lane, nothing would be known of x - 16 * y. So the unknowns are the sums of x1 and of x2.
+    lane, nothing would be known of x - 16 * y. So the unknowns are the sums of x1 and of x2: atoms that all lanes count
+    alike, up to a factor of each atom, are one unknown.
     """
     if kernel.together == 1:
         return LoopSummary.of_step(added, number), added
-    mixed = _mixed_lanes(added)
-    unknown = {key: mixed[key].rest if key in mixed else form for key, form in added.items()}
-    sums = LoopSummary.of_step(unknown, number)
-    lanes = {
-        key: add_forms(form, sums.lanes[mixed[key].other].scaled(mixed[key].times)) if key in mixed else form
-        for key, form in sums.lanes.items()
-    }
-    return LoopSummary(lanes, sums.ranges), unknown
-
-
-@dataclass(frozen=True)
-class _Mixed:
-    """A lane gets `times` times what the `other` lane gets, plus a `rest`."""
-
-    other: Hashable
-    times: int
-    rest: LinearForm
-
-
-def _mixed_lanes(added: LaneForms) -> dict[Hashable, _Mixed]:
-    """Return the lanes that get a multiple of what another lane gets, plus other bits."""
-    holders: dict[Hashable, list[Hashable]] = {}
-    for key, form in added.items():
-        for atom in form.atoms:
-            holders.setdefault(atom, []).append(key)
-    out: dict[Hashable, _Mixed] = {}
-    for other, part in added.items():
-        for key in holders[next(iter(part.atoms))] if part.atoms else ():
-            multiple = _multiple(added[key], part)
-            if multiple is not None:
-                out[key] = _Mixed(other, *multiple)
-    return {key: mixed for key, mixed in out.items() if mixed.other not in out}
-
-
-def _multiple(whole: LinearForm, part: LinearForm) -> tuple[int, LinearForm] | None:
-    """Return how many times `whole` contains `part`, and the rest; None if it is not a multiple plus other bits."""
-    first = next(iter(part.atoms))
-    by, wanted = whole.atoms.get(first, {}), part.atoms[first]
-    times = next(iter(by), 0) // next(iter(wanted))
-    rest = {key: atoms for key, atoms in whole.atoms.items() if key not in part.atoms}
-    if not rest or part.const or whole.const or not all(is_plane(key) for key in rest):
-        return None
-    if any(whole.atoms.get(k) != {c * times: m for c, m in a.items()} for k, a in part.atoms.items()):
-        return None
-    ends = [sorted((0, c * mask.bit_count())) for atoms in rest.values() for c, mask in atoms.items()]
-    return times, LinearForm(0, rest, sum(lo for lo, _ in ends), sum(hi for _, hi in ends))
+    # Atoms by the lanes that count them, and how often each does.
+    lanes_of: dict[Hashable, dict[Hashable, int]] = {}
+    positions: dict[Hashable, int] = {}
+    for lane, form in added.items():
+        for atom, by in form.atoms.items():
+            ((times, mask), *others) = by.items()
+            if form.const or others or not is_plane(atom) or positions.setdefault(atom, mask) != mask:
+                raise Refuted("rows that share bytes cannot be separated: lanes count the positions of K differently")
+            lanes_of.setdefault(atom, {})[lane] = times
+    parts: dict[tuple[tuple[Hashable, int], ...], dict[Hashable, int]] = {}
+    for atom, counts in lanes_of.items():
+        common = gcd(*counts.values())
+        parts.setdefault(tuple((lane, times // common) for lane, times in counts.items()), {})[atom] = common
+    shares: dict[Hashable, LinearForm] = {}
+    lanes = {lane: LinearForm(0, {}, 0, 0) for lane in added}
+    for n, (counts_of_part, part) in enumerate(parts.items()):
+        most = sum(times * positions[atom].bit_count() for atom, times in part.items())
+        shares["part", n] = LinearForm(0, {atom: {times: positions[atom]} for atom, times in part.items()}, 0, most)
+        unknown = variable(("sum", number, ("part", n)), 0, most)
+        for lane, times in counts_of_part:
+            lanes[lane] = add_forms(lanes[lane], unknown.scaled(times))
+    ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in shares.items()}
+    return LoopSummary(lanes, ranges), shares

@@ -49,7 +49,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as every_choice
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -256,6 +256,8 @@ def in_range(x: Sum, low: int, width: int) -> Sum:
     For example -1 as 8 bits is 255 from 0 on, and -1 from -128 on.
     """
     size = 1 << width
+    if any(factor % size == 0 for factor in x.factors.values()):
+        x = Sum(x.const, x.tables, {y: factor for y, factor in x.factors.items() if factor % size})
     if x.is_constant:
         return Sum((x.const - low) % size + low)
     least, most = x.ends
@@ -327,7 +329,7 @@ def cut_field(field: Field, low: int, high: int) -> Field:
     """Return bits low .. high - 1 of a field.
 
     Its low bits are those of the same sum. High bits are known if the rest of the sum is: of 256 * x + y, with y below
-    256, the bits from 8 on are x.
+    256, the bits from 8 on are x. A function of a position adds to x what it has of whole multiples, and to y the rest.
     """
     x = field.sum
     if low == 0:
@@ -337,7 +339,11 @@ def cut_field(field: Field, low: int, high: int) -> Field:
         return Field(pointwise(np.right_shift, whole, Sum(low)), high - low)
     unit = 1 << low
     divided = {at: apply(np.floor_divide, ((table, 0), (None, unit)))[0] for at, table in x.tables.items()}
-    tables = {at: y for at, y in divided.items() if y is not None and (y.numbers * unit == x.tables[at].numbers).all()}
+    tables = {
+        at: y
+        for at, y in divided.items()
+        if y is not None and (x.tables[at].low >= 0 or (y.numbers * unit == x.tables[at].numbers).all())
+    }
     factors = {y: factor // unit for y, factor in x.factors.items() if factor % unit == 0}
     multiples = Sum(x.const // unit, tables, factors)
     least, most = x.plus(multiples, -unit).ends
@@ -388,15 +394,33 @@ def runs(number: int, width: int) -> list[int]:
     return [0, *(n for n in range(1, width) if (bits >> n ^ bits >> n - 1) & 1)]
 
 
+def constant_bits(lane: LaneValue, low: int, high: int) -> int | None:
+    """Return bits low .. high - 1 of a lane as a number, or None if they are not all constant."""
+    number, offset = 0, 0
+    for field in lane.fields:
+        if offset < high and low < offset + field.width:
+            if not field.sum.is_constant:
+                return None
+            number |= field.sum.const % (1 << field.width) << offset
+        offset += field.width
+    return number >> low & ((1 << high - low) - 1)
+
+
 def _bitwise_field(function: Callable[..., Any], a: LaneValue, b: LaneValue, low: int, high: int) -> Field:
-    x, y = a.cut(low, high), b.cut(low, high)
     width = high - low
+    every = (1 << width) - 1
+    # A constant of equal bits may decide alone: then the bits of the other side need not be known.
+    for bits in (constant_bits(lane, low, high) for lane in (a, b)):
+        if bits in (0, every):
+            by_bit = {int(function(bit, bits & 1)) for bit in (0, 1)}
+            if len(by_bit) == 1:
+                return Field(Sum(by_bit.pop() * every), width)
+    x, y = a.cut(low, high), b.cut(low, high)
     if not is_open(x) and not is_open(y):
         return Field(pointwise(function, x.unsigned(), y.unsigned()), width)
     # One side is a sum that has no bits of its own; the other must be all zeros or all ones.
     open_side, fixed = (x, y) if is_open(x) else (y, x)
     known = fixed.unsigned()
-    every = (1 << width) - 1
     require(known.is_constant and known.const in (0, every), "bits of sums over several positions are combined")
     for_zero, for_one = (int(function(bit, known.const & 1)) for bit in (0, 1))
     if for_zero == for_one:
@@ -478,6 +502,11 @@ def look_up(table: tuple[LaneValue, ...], index: LaneValue) -> LaneValue:
     require(least >= 0 and most < len(table), f"an index in [{least}, {most}] is beyond a table of {len(table)}")
     if place.is_constant:
         return table[place.const]
+    widths = [field.width for field in table[0].fields]
+    if len(widths) > 1 and all([field.width for field in x.fields] == widths for x in table):
+        # Entries of fields: each field is one of a table of its own.
+        tables = [tuple(LaneValue((x.fields[n],)) for x in table) for n in range(len(widths))]
+        return LaneValue(tuple(field for own in tables for field in look_up(own, index).fields))
     column = next(iter(place.columns), None)
     by_place = place.by_place()
     values = tuple(distinct(of_place) for of_place in by_place.values())
@@ -791,6 +820,14 @@ class CheckedKernel(NamedTuple):
         return 1 << int(self.fields["act_bits" if self.fields["swapped"] else "w_bits"])
 
     @property
+    def together(self) -> int:
+        """Rows that one program computes: their entries lie side by side in a table's bytes.
+
+        Codes of such rows at one position are one number, of which the first row's code is the lowest digit.
+        """
+        return int(self.fields.get("together", 1))
+
+    @property
     def word(self) -> LaneType:
         """A register as bytes."""
         return LaneType(8, self.vector_bits // 8)
@@ -865,8 +902,9 @@ def step_inputs(kernel: CheckedKernel, given: dict[str, Any]) -> dict[str, LaneV
     for n, of_row in enumerate(given["rows"]):
         if of_row["type"] == "table":
             entries = [entry_of(kernel, of_row, e) for e in range(1 << of_row["bits"])]
-            out[f"a{n}"] = tuple(of_sum(entries[b % len(entries)], 8) for b in range(kernel.word.lanes))
+            out[f"a{n}"] = tuple(entries[b % len(entries)] for b in range(kernel.word.lanes))
         else:
+            require(kernel.together == 1, "rows share bytes that are no tables")
             repeated = slot_bytes * of_row.get("slots", 1) // code_bytes
             distinct = [code_lane(kernel, of_row, b, None, width) for b in range(repeated)]
             out[f"a{n}"] = tuple(distinct[b % repeated] for b in range(codes))
@@ -899,8 +937,11 @@ def code_lane(kernel: CheckedKernel, planes: dict[str, Any], byte: int, column: 
     return LaneValue((*fields, *(constant(0, width - used).fields if used < width else ())))
 
 
-def function_of_code(numbers: Sequence[int], column: int | None, place: int) -> Sum:
-    """Return a function of the code of the row, or of a column, at a position."""
+def function_of_code(numbers: Sequence[int], column: int | None, place: int, member: int = 0, together: int = 1) -> Sum:
+    """Return a function of the code of a row, which is `member` of some that are `together`, or of a column."""
+    if together > 1:
+        each = len(numbers)
+        numbers = [numbers[codes // each**member % each] for codes in range(each**together)]
     table, const = function_table(tuple(numbers), column is None)
     return Sum(const, {} if table is None else {Position(column, place): table})
 
@@ -912,16 +953,23 @@ def function_table(numbers: tuple[int, ...], of_row: bool) -> tuple[CodeFunction
     return CodeFunction(table[:, None] if of_row else table[None]) if table.any() else None, numbers[0]
 
 
-def entry_of(kernel: CheckedKernel, table: dict[str, Any], entry: int) -> Sum:
-    """Return entry number `entry` of a row's table: the sum of the values of the codes that its set bits select."""
+def entry_of(kernel: CheckedKernel, table: dict[str, Any], entry: int) -> LaneValue:
+    """Return entry number `entry` of a table: the sum of the values of the codes that its set bits select.
+
+    Rows that are together have a field each.
+    """
     require(len(table["values"]) == kernel.rows, "a table has another number of values than there are codes")
-    total = Sum(0)
-    for n in range(table["bits"]):
-        place = table["first"] + n
+    places = [table["first"] + n for n in range(table["bits"])]
+    for place in places:
         require(0 <= place < kernel.fields["k_step"], f"a table has position {place}, which is not in the step")
-        if entry >> n & 1:
-            total = total.plus(function_of_code(table["values"], None, place))
-    return total
+    fields = []
+    for member in range(kernel.together):
+        total = Sum(0)
+        for n, place in enumerate(places):
+            if entry >> n & 1:
+                total = total.plus(function_of_code(table["values"], None, place, member, kernel.together))
+        fields.append(Field(total, kernel.word.bits // kernel.together))
+    return LaneValue(tuple(fields))
 
 
 LaneKey = tuple[Any, ...]
@@ -1039,6 +1087,8 @@ def run_pass(
     added = run_step(kernel, given)
     # What an innermost lane is given in one step is an unknown in the range of `added`.
     held: Held = {key: of_unknown(Unknown(("lane", number, *key), *x.ends)) for key, x in added.items()}
+    if kernel.together > 1:
+        held, added = separate(kernel, number, added)
     for n, loop in enumerate(loops):
         require(0 < loop["times"] < 1 << 30, "a loop has no bound")
         if n:
@@ -1051,6 +1101,47 @@ def run_pass(
     if given.get("carries", False):
         return added, carry(kernel, given, before), []
     return added, None, flush(kernel, given, before)
+
+
+def separate(kernel: CheckedKernel, number: int, added: Held) -> tuple[Held, dict[tuple[str, int], Sum]]:
+    """Return what each innermost lane is given as multiples of unknowns, and what a step adds to each of these.
+
+    Rows that are together share lanes: one is given x + 16 * y where another one is given y. So the sums of a row and
+    of a column are one unknown, whichever lanes they are in, up to a factor.
+    """
+    held: Held = {}
+    parts: dict[Any, tuple[str, int]] = {}
+    shares: dict[tuple[str, int], Sum] = {}
+    for lane, x in added.items():
+        require(not x.const and not x.factors, "a step adds a constant to rows that are together")
+        held[lane] = Sum(0)
+        for column, member in every_choice({at.column for at in x.tables}, range(kernel.together)):
+            of_member: dict[Position, CodeFunction] = {}
+            for at, table in x.tables.items():
+                own = apply(codes_of_member, ((table, 0), (None, member), (None, kernel.rows)))[0]
+                if own is not None and at.column == column:
+                    of_member[at] = own
+            if not of_member:
+                continue
+            factor = gcd(*(int(np.gcd.reduce(table.numbers, axis=None)) for table in of_member.values()))
+            tables = {at: apply(np.floor_divide, ((t, 0), (None, factor)))[0] for at, t in of_member.items()}
+            part = Sum(0, {at: table for at, table in tables.items() if table is not None})
+            place = tuple(sorted((at.place, t.numbers.shape, t.numbers.tobytes()) for at, t in part.tables.items()))
+            name = parts.setdefault((column, member, place), ("part", len(parts)))
+            shares[name] = part
+            held[lane] = held[lane].plus(of_unknown(Unknown(("lane", number, *name), *part.ends)), factor)
+    for lane, x in added.items():
+        whole = Sum(0)
+        for unknown, factor in held[lane].factors.items():
+            whole = whole.plus(shares[unknown.name[2:]], factor)
+        require(x.equals(whole), "what a step adds is no sum of functions of one row each")
+    return held, shares
+
+
+def codes_of_member(numbers: Any, member: int, rows: int) -> Any:
+    """Return a function (codes of the rows that are together, column codes) where all but one row have the code 0."""
+    every = np.arange(len(numbers))
+    return numbers[every // rows**member % rows * rows**member] if len(numbers) > 1 else numbers * (member == 0)
 
 
 def carry(kernel: CheckedKernel, given: dict[str, Any], before: dict[str, LaneValues]) -> Held:
@@ -1071,7 +1162,7 @@ def carry(kernel: CheckedKernel, given: dict[str, Any], before: dict[str, LaneVa
 def flush(kernel: CheckedKernel, given: dict[str, Any], before: dict[str, LaneValues]) -> list[Sum]:
     """Return what a flush adds to each column of the tile, as multiples of what innermost lanes were given."""
     kind = kernel.tile
-    count = kernel.fields["columns"] // kind.lanes
+    count = kernel.fields["columns"] // kind.lanes * kernel.together
     tile = {f"c{r}": unknown_lanes(("tile", r), kind) for r in range(count)}
     after = run_program(kernel, given["flush"], before | tile)
     require(len(given["tile"]) == count, f"a flush gives {len(given['tile'])} registers, want {count}")
@@ -1157,7 +1248,8 @@ def check_tables(kernel: CheckedKernel) -> str:
     require(all(x["type"] == "table" for g in kernel.fields["passes"] for x in g["rows"]), "inputs are of two kinds")
     require(len({x["bits"] for x in tables}) == 1, "tables differ in size")
     bits, most = tables[0]["bits"], max(max(x["values"]) for x in tables)
-    require(min(min(x["values"]) for x in tables) >= 0 and bits * most < 256, "entries do not fit a byte")
+    fits = min(min(x["values"]) for x in tables) >= 0 and bits * most < 1 << kernel.word.bits // kernel.together
+    require(fits, "entries do not fit a byte, or a row's share of it")
     check_load(kernel, build["load"], kernel.word, [b % STAGED for b in range(kernel.word.lanes)])
     check_store(kernel, build["store"], kernel.word)
     # Code number n is an unknown up to the greatest value; a staged byte is one of them, or 0.
@@ -1185,7 +1277,7 @@ def check_tables(kernel: CheckedKernel) -> str:
 
 def check_products(kernel: CheckedKernel) -> str:
     """Raise Wrong unless a step adds to each column act * value(wgt) minus the terms, at every position."""
-    tile = [Sum(0)] * kernel.fields["columns"]
+    tile = [Sum(0)] * (kernel.fields["columns"] * kernel.together)
     added: dict[LaneKey, Sum] = {}
     carried: Held | None = None
     for number in range(len(kernel.fields["passes"])):
@@ -1193,14 +1285,15 @@ def check_products(kernel: CheckedKernel) -> str:
         added |= {("lane", number, *key): x for key, x in of_step.items()}
         tile = [have.plus(more) for have, more in zip(tile, flushed, strict=True)] if flushed else tile
     wanted = wanted_products(kernel)
-    for column, taken in enumerate(tile):
+    for n, taken in enumerate(tile):
+        member, column = divmod(n, kernel.fields["columns"])
         # A step adds to the column: each multiple of an innermost lane, of what the step adds to that lane.
         step = Sum(0)
         for x, factor in taken.factors.items():
             step = step.plus(added[x.name], factor)
-        check_column(kernel, column, step, wanted)
-    count = wanted.size
-    return f"products: in {len(tile)} columns and {kernel.fields['k_step']} positions, on all {count} pairs of codes"
+        check_column(kernel, column, step, wanted, member)
+    columns, positions = kernel.fields["columns"], kernel.fields["k_step"]
+    return f"products: in {columns} columns and {positions} positions, on all {wanted.size} pairs of codes"
 
 
 def wanted_products(kernel: CheckedKernel) -> CodeNumbers:
@@ -1212,14 +1305,19 @@ def wanted_products(kernel: CheckedKernel) -> CodeNumbers:
     return products - np.array(k["row_terms"], np.int64)[:, None] - np.array(k["column_terms"], np.int64)[None]
 
 
-def check_column(kernel: CheckedKernel, column: int, step: Sum, wanted: CodeNumbers) -> None:
-    """Raise Wrong, with codes at which it is wrong, unless a step adds what is wanted at each position of a column."""
+def check_column(kernel: CheckedKernel, column: int, step: Sum, wanted: CodeNumbers, member: int) -> None:
+    """Raise Wrong, with codes at which it is wrong, unless a step adds what is wanted at each position of a column.
+
+    What is wanted depends on the code of one of the rows that are together, `member`.
+    """
     require(step.columns <= {column}, f"column {column} takes in others")
+    of_row = np.arange(kernel.rows**kernel.together) // kernel.rows**member % kernel.rows
+    wanted = wanted[of_row]
     positions, tables = kernel.fields["k_step"], step.by_place()
     for place in range(positions):
         have = np.zeros_like(wanted) + wanted[0, 0] + (tables[place].numbers if place in tables else 0)
         if (wrong := np.argwhere(have != wanted)).size:
-            row, col = map(int, wrong[0])
+            row, col = int(of_row[wrong[0][0]]), int(wrong[0][1])
             act, weight = (col, row) if kernel.fields["swapped"] else (row, col)
             raise Wrong(f"column {column}, position {place}: act code {act} times wgt code {weight} is wrong")
     off = step.const - positions * int(wanted[0, 0])
@@ -1303,8 +1401,6 @@ def check_encoding(act: EncodedCodes, wgt: EncodedCodes, signed: bool, correctio
 
 def not_covered(kernel: dict[str, Any]) -> str:
     """Return why a kernel is of a kind that is not covered here; empty if it is covered."""
-    if kernel.get("together", 1) != 1:
-        return "pairs of rows share a program"
     if kernel.get("cross_terms", 0):
         return "fast inner products multiply codes of two positions"
     return "the last row has a program of its own" if kernel.get("beside") else ""
@@ -1330,6 +1426,7 @@ def read_kernel(record: dict[str, Any], folder: Path | None) -> CheckedKernel:
     same_kernel = (int(name[1]), int(name[2]), name[4]) == (fields["act_bits"], fields["w_bits"], fields["isa"])
     same_set = folder is None or folder.name == fields["isa"]
     require(same_kernel and same_set, "the name, the kernel and the instruction set differ")
+    require(fields.get("together", 1) in (1, 2), "rows that are together are not 1 or 2")
     instructions = declared(folder) if folder else forms_of(record["instructions"])
     word = kind_of(fields["memory"]["load"].rpartition(".")[2])
     return CheckedKernel(fields, name[3] == "s", instructions, word.bits * word.lanes)

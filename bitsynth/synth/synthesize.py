@@ -20,7 +20,7 @@ from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.quickest import scoreboard
 from bitsynth.schedule.tiles import k_in_lanes, n_in_lanes
 from bitsynth.sketches import paper
-from bitsynth.sketches.lanes import pairs, tables
+from bitsynth.sketches.lanes import tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
@@ -143,14 +143,14 @@ def candidates(
 def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     """Return the methods to try: the one asked for, or all that the sketch knows.
 
-    Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay. The
-    fast inner product if predicted cycles choose its tile: on in-order processors it is not the quickest.
+    Pairs if there are issue rules of the processor asked for: bounds alone do not tell when they pay. The fast inner
+    product if predicted cycles choose its tile: on in-order processors it is not the quickest.
     """
     if options.method:
         return (options.method,)
     methods = METHODS if options.sketch == "exact" else ("popcount",)
     cpu = isa.table.cpu.get(options.model)
-    with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
+    with_pairs = cpu is not None and cpu.issue is not None
     served = (method for method in methods if predicted.serves(isa, method, options.model))
     return tuple(method for method in served if method != "pairs" or with_pairs)
 

@@ -66,7 +66,7 @@ def test_shipped_kernels_are_accepted_or_of_a_kind_that_is_named(path):
     record = json.loads(path.read_bytes())
     kind = record["kernel"]
     if independent.not_covered(kind):
-        assert record["method"] in ("pairs", "fip") or kind.get("beside")
+        assert record["method"] == "fip" or kind.get("beside")
         with pytest.raises(independent.NotCovered, match="not covered by the second checker: "):
             check(record)
     else:
@@ -315,11 +315,11 @@ def test_it_runs_as_a_script(tmp_path):
 
 def test_exit_codes_of_other_files(tmp_path, capsys):
     record = json.loads(FAST[3].read_bytes())
-    record["kernel"]["together"] = 2
+    record["kernel"]["cross_terms"] = 2
     other = tmp_path / "other.json"
     other.write_text(json.dumps(record))
     assert independent.main([str(other), str(paths.isa_folder("neon"))]) == 3
-    assert capsys.readouterr().err.startswith("not covered by the second checker: pairs of rows")
+    assert capsys.readouterr().err.startswith("not covered by the second checker: fast inner products")
     other.write_text("{")
     assert independent.main([str(other), str(paths.isa_folder("neon"))]) == 2
     other.write_text("[]")

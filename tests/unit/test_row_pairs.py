@@ -1,19 +1,21 @@
 """Lookups of two rows at once: what instruction sets have for them, sums in halves of bytes, and their proof."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.programs import change
 from support.solved_kernels import entry
 
+from bitsynth import paths
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Step, to_builtins
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import get_kernel
-from bitsynth.proof import checker
+from bitsynth.proof import checker, independent
 from bitsynth.proof.counterexample import counterexample
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import with_trip_count
@@ -26,12 +28,28 @@ def kernel():
     return entry("neon", "pairs", 2, 1).kernel
 
 
-def test_neon_has_what_pairs_want_and_avx2_has_not():
-    found = pairs.find(load("neon"))
-    assert (found.add_high, found.bits, found.most) == ("usra.u8x16", 4, 15)
-    assert [t.rows for t in terms.find(load("neon"), "pairs")] == [2]
-    with pytest.raises(NoKernel, match="avx2 has no instruction that adds the high halves of bytes"):
-        terms.find(load("avx2"), "pairs")
+@pytest.mark.parametrize(
+    ("isa", "ops", "span"),
+    [
+        ("neon", ("usra.u8x16",), 1),
+        ("armv7_neon", ("ushr.u8x16", "add.u8x16"), 1),
+        ("avx2", ("srl.u16x16", "add.u8x32"), 2),
+        ("avx512", ("srl.u16x32", "add.u8x64"), 2),
+    ],
+)
+def test_high_halves_are_added_up_by_what_a_set_has(isa, ops, span):
+    """Where nothing shifts bytes, two of them are shifted at once, and the low half of the upper one comes in."""
+    (term,) = {t.add: t for t in terms.find(load(isa), "pairs")}.values()
+    assert term.rows == 2
+    found = pairs.find(load(isa), term.add)
+    assert (found.ops, found.span, found.bits, found.most) == (ops, span, 4, 15)
+
+
+def test_a_set_without_shifts_has_no_pairs():
+    isa = load("avx2")
+    without = replace(isa, instrs={name: x for name, x in isa.instrs.items() if not name.startswith("srl.")})
+    with pytest.raises(NoKernel, match="avx2 has no instructions that add the high halves of bytes"):
+        pairs.find(without, "add.u8x32")
 
 
 def test_a_program_serves_two_rows(kernel):
@@ -58,6 +76,55 @@ def test_sums_are_bounded_by_what_tables_hold(kernel):
     assert loop.step.trip_count == 255 // (4 * 3)
     with pytest.raises(Refuted, match="may hold"):
         checker.check(change(kernel, passes=(with_trip_count(loop, 0, 22),)))
+
+
+@pytest.fixture(scope="module")
+def neighbours():
+    """A kernel in whose bytes of high sums the low sums of the bytes above come in."""
+    return entry("avx2", "pairs", 1, 1).kernel
+
+
+def test_what_comes_in_from_the_byte_above_is_taken_away_once(neighbours):
+    """Of each two accumulators first 16 times the second is taken, then 16 times the byte above of what is left."""
+    (loop,) = neighbours.passes
+    assert cost.loop_ops_per_128_mac(load("avx2"), neighbours) == pytest.approx(4 / 3)
+    ops = [step.op for step in loop.loops[1].steps]
+    assert ops[:6] == ["and.u8x32", "sll.u16x16", "sub.u8x32", "and.u8x32", "srl.u16x16", "sub.u8x32"]
+    assert loop.step.trip_count == 255 // 12
+    longer = change(neighbours, passes=(with_trip_count(loop, 0, 22),))
+    with pytest.raises(Refuted, match="may hold"):
+        checker.check(longer)
+
+
+@pytest.mark.parametrize("left_out", ["sub.u8x32 acc1", "sub.u8x32 acc0"])
+def test_sums_that_are_not_separated_are_refused(neighbours, left_out):
+    """Both checkers refuse an accumulator from which the other one's sums are not taken."""
+    (loop,) = neighbours.passes
+    taken = next(s for s in loop.loops[1].steps if f"{s.op} {s.args[0]}" == left_out)
+    steps = [
+        s.renamed(lambda name: taken.args[0] if name == taken.dst else name)
+        for s in loop.loops[1].steps
+        if s is not taken
+    ]
+    wider = change(loop.loops[1], steps=tuple(steps))
+    wrong = change(neighbours, passes=(change(loop, loops=(loop.step, wider, *loop.loops[2:])),))
+    with pytest.raises(Refuted):
+        checker.check(wrong)
+    found = entry("avx2", "pairs", 1, 1)
+    record = {"name": found.name, "kernel": to_builtins(wrong), "certificate": {"k_max": 1000}}
+    with pytest.raises(independent.Wrong):
+        independent.check(record, paths.isa_folder("avx2"))
+
+
+@pytest.mark.parametrize("depth", [1, 13, 252, 253, 600])
+def test_bytes_do_not_run_into_each_other(neighbours, depth):
+    """Greatest sums in some columns and none in their neighbours, in either row or both."""
+    for first, second in ((1, 1), (1, 0), (0, 1)):
+        rows = np.repeat(np.array([first, second, second], np.uint8)[:, None], depth, axis=1)
+        for on in (slice(0, None, 2), slice(1, None, 2), slice(0, None)):
+            columns = np.zeros((depth, 70), np.uint8)
+            columns[:, on] = 1
+            assert (product(neighbours, rows, columns) == wanted(neighbours, rows, columns)).all()
 
 
 @pytest.mark.parametrize("imm", [3, 5])

@@ -52,18 +52,21 @@ class LinearDomain:
             return sums
         if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
             return fields(a, b, self.rows)
-        return self._known(add_forms(as_form(a), as_form(b)))
+        return self._known(add_forms(as_form(a), as_form(b)), w)
 
-    def _known(self, x: LinearForm) -> LinearForm:
-        """Return a difference with its exact range, as terms may have cancelled."""
-        return ranged(x, self.ranges) if x.lo < 0 and x.atoms.keys() <= self.ranges.keys() else x
+    def _known(self, x: LinearForm, w: int) -> LinearForm:
+        """Return a difference with its exact range, as terms may have cancelled; multiples of 2**w are 0."""
+        if x.lo >= 0 or not x.atoms.keys() <= self.ranges.keys():
+            return x
+        atoms = {key: by for key, by in x.atoms.items() if any(c % (1 << w) for c in by)}
+        return ranged(LinearForm(x.const, atoms, x.lo, x.hi), self.ranges)
 
     def sub(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(b, int) and b == 0:
             return a
         if isinstance(a, int) and isinstance(b, int):
             return (a - b) & ((1 << w) - 1)
-        return self._known(add_forms(as_form(a), as_form(b).scaled(-1)))
+        return self._known(add_forms(as_form(a), as_form(b).scaled(-1)), w)
 
     def mul(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
@@ -86,11 +89,10 @@ class LinearDomain:
                 return self._mask_bits(x, m)
             require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
             assert isinstance(m, int)
-            if m == (1 << w) - 1:
-                return x
             lo, hi = interval(x)
-            require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
-            return x
+            if m == (1 << w) - 1 or (0 <= lo and hi <= m):
+                return x
+            return side_by_side([(as_form(x), m.bit_length()), (0, w - m.bit_length())])
         return gate(field_of(a, w), field_of(b, w))
 
     def _mask_bits(self, x: Concat, mask: int) -> Payload:

@@ -118,7 +118,8 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
     A column register has two accumulators: one for whole bytes, in which the second row's sums are the high halves, and
     one for the high halves by themselves.
     """
-    term, pairing, steps, add = shape.term, pairs.find(isa), list[Step](), shape.term.add or ""
+    term, steps, add = shape.term, list[Step](), shape.term.add or ""
+    pairing = pairs.find(isa, add)
     bits = max(len(digit.row) for digit in shape.digits)
 
     def run(op: str, args: tuple[Value, ...], imm: int = 0) -> Value:
@@ -138,7 +139,7 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
         for low in range(0, len(current), pairs.ROWS):
             both = look_up(tables, low // pairs.ROWS)
             current[low] = run(add, (current[low], both))
-            current[low + 1] = run(pairing.add_high, (current[low + 1], both), pairing.bits)
+            current[low + 1] = pairing.add_high(run, current[low + 1], both)
     accs = tuple(Acc(acc, str(term.acc_type), last) for acc, last in zip(accumulators, current, strict=True))
     return Loop(1, tuple(steps), accs)
 

@@ -131,7 +131,7 @@ def cut_digits(
     codes of one side in two, if they lie in bytes, are not `signed` columns, and the products are not those of sums.
     """
     if term.looks_up:
-        max_entry = (1 << isa.word.bits) - 1 if term.rows == 1 else pairs.find(isa).most
+        max_entry = (1 << isa.word.bits) - 1 if term.rows == 1 else pairs.find(isa, term.add or "").most
         for count in _part_counts(term, row_bits, column_bits):
             parts = _cut_bits(row_bits, count)
             if all(term.positions * ((1 << len(part)) - 1) <= max_entry for part in parts):
@@ -218,7 +218,8 @@ def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
         ops[term.add_codes] = ops.get(term.add_codes, 0.0) + 1
     if term.rows > 1:
         gathered = gathered_lookups(isa, term, len(digit.row))
-        ops[pairs.find(isa).add_high] = -(-shape.terms // gathered) / shape.terms
+        for op in pairs.find(isa, term.add or "").ops:
+            ops[op] = ops.get(op, 0.0) + -(-shape.terms // gathered) / shape.terms
     least = sum(isa[op].instructions * times for op, times in ops.items())
     if model in isa.table.cpu:
         busy: defaultdict[str, float] = defaultdict(float)
@@ -240,4 +241,4 @@ def greatest_product(row_bits: int, column_bits: int) -> int:
 
 def gathered_lookups(isa: Isa, term: ProductTerm, bits: int) -> int:
     """Return how many lookups of codes of `bits` bits can be added up without leaving half a byte."""
-    return pairs.find(isa).most // (term.positions * ((1 << bits) - 1))
+    return pairs.find(isa, term.add or "").most // (term.positions * ((1 << bits) - 1))

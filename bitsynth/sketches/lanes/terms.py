@@ -108,8 +108,9 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
     or repeated, but codes take two bytes.
     """
     if method == "pairs":
-        pairs.find(isa)
-        return tuple(replace(t, method=method) for t in find(isa, "lookup"))
+        wrapping = [t for t in find(isa, "lookup") if pairs.wraps(isa, t.add or "")]
+        pairs.find(isa, wrapping[0].add or "")
+        return tuple(replace(t, method=method) for t in wrapping)
     if method == "fip":
         return _fast_products(isa)
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]

@@ -30,7 +30,8 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Loop
 from bitsynth.sketches.reduction.moves import AnyMove, Halves
-from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_flush, cheapest_write_back, take_from_tile
+from bitsynth.sketches.reduction.unmixing import TimesTaken, Unmixing, cheapest_unmixing, find_taken
+from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_flush, take_from_tile
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class LaneSums:
 class WideningStage:
     """A stage for accumulators filled by `trip_count` runs: moves, then a write-back into registers of `kind`.
 
-    Before that `unmix` takes every second accumulator's lanes, shifted up, from those of the one before.
+    Before that `unmix` separates the sums of each two accumulators.
     Lane i of the accumulator ends in lane order[i] of those, counted on through the registers.
     """
 
@@ -62,7 +63,7 @@ class WideningStage:
     kind: VecType
     order: tuple[int, ...]
     coef: int
-    unmix: WriteBack | None = None
+    unmix: Unmixing | None = None
 
     @property
     def registers(self) -> int:
@@ -151,19 +152,11 @@ def _held_after(shifts: Sequence[int]) -> int:
 def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
     """Return the path with the write-back that doubles shared accumulators; None if there is none."""
     kind = path.stages[0].kind
-    doubling = _find_add(isa, kind, -1, metric)
+    doubling = find_taken(isa, kind, -1, metric)
     if doubling is None:
         return None
     registers = path.stages[0].registers * path.runs[-1]
     return replace(path, double=doubling[1], cost=path.cost + doubling[0] * registers * sum(path.shifts))
-
-
-def _find_add(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
-    """Return the write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
-    trace = Trace(isa, LinearDomain(1))
-    acc = trace.bind(Value("acc"), filled(kind, 1))
-    write_back = cheapest_write_back(trace, [acc], coef, metric, kind)
-    return write_back[:2] if write_back and write_back[2] == tuple(range(kind.lanes)) else None
 
 
 def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
@@ -171,27 +164,27 @@ def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | N
     first, *rest = path.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
-            add = _find_add(isa, first.kind, 1 << parted.narrow.bits, metric)
+            times = 1 << parted.narrow.bits
+            add = find_taken(isa, first.kind, times, metric)
             if add is None:
                 return None
-            stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=add[1]), *rest[1:])
+            unmix = Unmixing(TimesTaken(times, add[1]))
+            stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=unmix), *rest[1:])
             widenings = path.runs[0] * (len(path.shifts) + 1)
             cost = path.cost - metric(isa[keep]) * widenings + add[0] * path.runs[1]
             return replace(path, stages=stages, cost=cost)
     return None
 
 
-def unmixed_first(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath:
-    """Return the path from accumulators whose lanes are mixed with those of the next one, shifted up by half a lane.
+def unmixed_first(isa: Isa, path: WideningPath, span: int, metric: Metric) -> WideningPath:
+    """Return the path from accumulators that hold each other's sums, two by two (`unmixing.py`).
 
-    NoKernel if nothing takes those away.
+    NoKernel if nothing separates them.
     """
+    cost, unmix = cheapest_unmixing(isa, path.start, span, metric)
     first, *rest = path.stages
-    add = _find_add(isa, path.start, 1 << path.start.bits // 2, metric)
-    if add is None:
-        raise NoKernel(f"{isa.name}: nothing takes sums shifted up from those of {path.start}")
-    stages = (replace(first, unmix=add[1]), *rest)
-    return replace(path, stages=stages, cost=path.cost + add[0] / 2 * path.runs[0] * (len(path.shifts) + 1))
+    stages = (replace(first, unmix=unmix), *rest)
+    return replace(path, stages=stages, cost=path.cost + cost / 2 * path.runs[0] * (len(path.shifts) + 1))
 
 
 @lru_cache(maxsize=4096)
@@ -266,7 +259,7 @@ def _take(
     out: list[Value] = []
     for name in names:
         trace.bind(name, filled(have, 1))
-    for k, name in enumerate(_unmix_lanes(trace, stage, have, names)):
+    for k, name in enumerate(_unmix_lanes(trace, stage, names)):
         trace.bind(name, filled(have, 1))
         sums = [name]
         for move in stage.moves:
@@ -276,10 +269,9 @@ def _take(
     return tuple(trace.steps), out
 
 
-def _unmix_lanes(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[Value]) -> Sequence[Value]:
-    """Return the accumulators; if the stage separates rows, each second one is subtracted from the one before."""
+def _unmix_lanes(trace: Trace, stage: WideningStage, names: Sequence[Value]) -> Sequence[Value]:
+    """Return the accumulators, of which the stage separates the sums of each two, if it does."""
     if stage.unmix is None:
         return names
-    high = names[1::2]
-    low = take_from_tile(trace, stage.unmix, high, 1 << have.bits // 2, names[::2])
-    return [name for pair in zip(low, high, strict=True) for name in pair]
+    pairs = zip(names[::2], names[1::2], strict=True)
+    return [name for first, second in pairs for name in stage.unmix.apply(trace, first, second)]
