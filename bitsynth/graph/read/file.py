@@ -156,7 +156,7 @@ _MAX_DEPTH = 24
 
 
 def branches_of(node: Any) -> Iterator[Any]:
-    """Yield the graphs in the attributes of a node: the branches of an If."""
+    """Yield the graphs in the attributes of a node: the branches of an If, or the body of a Loop."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -184,10 +184,15 @@ def is_branching(node: Any) -> bool:
     return node.op_type == "If" and node.domain in ("", "ai.onnx")
 
 
+def is_loop(node: Any) -> bool:
+    """Return whether a node is a Loop of standard ONNX, whose body is read once for each iteration."""
+    return node.op_type == "Loop" and node.domain in ("", "ai.onnx")
+
+
 def names_made(graph: Any) -> frozenset[str]:
-    """Return the names of a graph's constants and of its nodes' outputs, without those in branches."""
+    """Return the names of a graph's inputs, constants and nodes' outputs, without those in branches."""
     outputs = {name for node in graph.node for name in node.output if name}
-    return frozenset(outputs | {x.name for x in graph.initializer})
+    return frozenset(outputs | {x.name for x in (*graph.initializer, *graph.input)})
 
 
 def inline_branches(model: Any, taken: Mapping[tuple[str, ...], Any]) -> Any:
@@ -232,11 +237,11 @@ def inline_branches(model: Any, taken: Mapping[tuple[str, ...], Any]) -> Any:
 
 
 def _require_no_control_flow(graph: Any) -> None:
-    """Raise SpecError for control flow other than If, and for sparse tensors."""
+    """Raise SpecError for control flow other than If and Loop, and for sparse tensors."""
     for part in graphs_of(graph):
         for node in part.node:
-            if not is_branching(node) and any(True for _ in branches_of(node)):
-                raise SpecError(f"{name_of(node)}: loops are not compiled; export the network without them")
+            if not is_branching(node) and not is_loop(node) and any(True for _ in branches_of(node)):
+                raise SpecError(f"{name_of(node)}: this control flow is not compiled; export the network without it")
         if part.sparse_initializer:
             raise SpecError("sparse initializers are not read; store them dense")
 

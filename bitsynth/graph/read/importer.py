@@ -28,6 +28,8 @@ from bitsynth.graph.read import file
 from bitsynth.graph.read.file import array_of, dtype_of
 from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.read.inputs import Shapes, close_shapes, fixed_value, require_inputs
+from bitsynth.graph.read.nodes.constants_and_moves import concatenate
+from bitsynth.graph.read.nodes.recurrent import MAX_STEPS
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.read.tflite import CHANNELS_FIRST
 from bitsynth.graph.read.tflite import DOMAIN as TFLITE
@@ -88,6 +90,8 @@ class _Import:
     """The versions of operators by domain."""
     branch_names: dict[str, str] = field(default_factory=dict)
     """Names in the file of edges that branches of If nodes make."""
+    iterations: int = 0
+    """Iterations of loops that were read; loops within loops could have more than can be held."""
     path: tuple[str, ...] = ()
     """The outputs of the If nodes around the graph that is read, the outermost first."""
     taken: dict[tuple[str, ...], Any] = field(default_factory=dict)
@@ -126,43 +130,97 @@ class _Import:
         for node in _sort_nodes(graph, set(self.edges)):
             if file.is_branching(node):
                 self._branch(node)
+            elif file.is_loop(node):
+                self._loop(node)
             else:
                 self._node(node)
 
     def _branch(self, node: Any) -> None:
-        """Read the branch of an If that its condition, a constant, selects; errors name the node.
-
-        Names of the branch are known in it alone: the other branch, and branches of other nodes, may have the same.
-        """
+        """Read the branch of an If that its condition, a constant, selects; errors name the node."""
         where = file.name_of(node)
         branches = {a.name: a.g for a in node.attribute if a.HasField("g")}
         condition = self.edges.get(node.input[0]) if len(node.input) == 1 else None
         if condition is None or branches.keys() != {"then_branch", "else_branch"}:
             raise SpecError(f"{where}: has no condition, or not the two branches of an If")
-        value = self.graph.in_floats(condition)
-        if value is None or value.size != 1:
-            raise SpecError(f"{where}: {self._describe_condition(condition)}")
-        branch = branches["then_branch" if value.reshape(-1)[0] else "else_branch"]
+        branch = branches["then_branch" if self._constant_number(condition, "condition", where) else "else_branch"]
         if len(branch.output) != len(node.output):
             raise SpecError(f"{where}: {len(branch.output)} outputs of a branch, {len(node.output)} of the node")
-        own = file.names_made(branch)
+        around, self.path = self.path, (*self.path, *node.output)
+        self.taken[self.path] = branch
+        outputs = self._read_inner(branch, where, {})
+        self.path = around
+        self.edges.update({name: edge for name, edge in zip(node.output, outputs, strict=True) if name})
+
+    def _loop(self, node: Any) -> None:
+        """Read the body of a Loop once for each iteration, whose number follows from constants; errors name the node.
+
+        Given a body (i, more, x) -> (i < 2, f(x), g(x)), three iterations from x on result in f(f(f(x))), and in
+        g(x), g(f(x)) and g(f(f(x))) one after the other along a new first axis.
+        """
+        where = file.name_of(node)
+        bodies = [a.g for a in node.attribute if a.name == "body" and a.HasField("g")]
+        if missing := [name for name in node.input if name and name not in self.edges]:
+            raise SpecError(f"{where}: nothing makes its input {', '.join(missing)}")
+        trips, more = [*map(self.edges.get, node.input[:2]), None, None][:2]
+        states = [self.edges[name] for name in node.input[2:] if name]
+        if len(bodies) != 1 or len(states) != len(node.input[2:]):
+            raise SpecError(f"{where}: has not one body, or a state without a value to begin with")
+        (body,) = bodies
+        kept, given = len(states), [x.name for x in body.input]
+        if len(given) != kept + 2 or len(body.output) <= kept or len(node.output) >= len(body.output):
+            raise SpecError(
+                f"{where}: its body has {len(given)} inputs and {len(body.output)} outputs, which do not fit {kept} "
+                f"states and {len(node.output)} outputs"
+            )
+        most = None if trips is None else self._constant_number(trips, "number of iterations", where)
+        more = more or self.graph.constant(np.array(True))
+        results: list[list[str]] = []
+        while (most is None or len(results) < most) and self._constant_number(more, "condition", where):
+            self.iterations += 1
+            if self.iterations > MAX_STEPS:
+                raise SpecError(f"{where}: more than {MAX_STEPS:,} iterations of all loops; split the sequence")
+            number = self.graph.constant(np.array(len(results), np.int64))
+            more, *outputs = self._read_inner(body, where, dict(zip(given, (number, more, *states), strict=True)))
+            states, rest = outputs[:kept], outputs[kept:]
+            results.append(rest)
+        if not results and len(node.output) > kept:
+            raise SpecError(f"{where}: has no iteration, so its output {node.output[kept]} has no elements")
+        file_node = FileNode("Loop", "", self.versions.get("", 1), where, {}, (), tuple(node.output), self.graph)
+        stacked = [self._stack(file_node, edges) for edges in zip(*results, strict=True)]
+        self.edges.update({name: edge for name, edge in zip(node.output, (*states, *stacked), strict=False) if name})
+
+    def _stack(self, node: FileNode, edges: Iterable[str]) -> str:
+        """Return the edge of several edges of one shape, one after the other along a new first axis."""
+        return concatenate(node, [node.reshape(edge, (1, *self.graph.edges[edge].shape)) for edge in edges], 0)
+
+    def _read_inner(self, graph: Any, where: str, inputs: Mapping[str, str]) -> list[str]:
+        """Read a branch, or the body of a loop with the edges of its inputs; return the edges of its outputs.
+
+        Its names are known in it alone: the other branch, and branches of other nodes, may have the same.
+        """
+        own = file.names_made(graph)
         if known := sorted(own & self.edges.keys()):
             raise SpecError(
                 f"{where}: a branch makes {known[0]}, which exists already in the graph around it; rename one"
             )
-        around, self.path = self.path, (*self.path, *node.output)
-        self.taken[self.path] = branch
-        self._read_graph(branch)
-        self.path = around
-        if missing := [o.name for o in branch.output if o.name not in self.edges]:
+        self.edges.update(inputs)
+        self._read_graph(graph)
+        if missing := [o.name for o in graph.output if o.name not in self.edges]:
             raise SpecError(f"{where}: nothing makes the output {missing[0]} of a branch")
-        outputs = [self.edges[o.name] for o in branch.output]
+        outputs = [self.edges[o.name] for o in graph.output]
         for name in sorted(own & self.edges.keys()):
             self.branch_names.setdefault(self.edges.pop(name), name)
-        self.edges.update({name: edge for name, edge in zip(node.output, outputs, strict=True) if name})
+        return outputs
 
-    def _describe_condition(self, condition: str) -> str:
-        """Return why the condition of an If is no constant, and what to do."""
+    def _constant_number(self, edge: str, what: str, where: str) -> float:
+        """Return the constant of one element that decides control flow; SpecError if it is computed at run time."""
+        value = self.graph.in_floats(edge)
+        if value is None or value.size != 1:
+            raise SpecError(f"{where}: {self._describe_condition(edge, what)}")
+        return float(value.reshape(-1)[0])
+
+    def _describe_condition(self, condition: str, what: str) -> str:
+        """Return why what decides control flow, such as the condition of an If, is no constant, and what to do."""
         todo, inputs = [condition], list[str]()
         visited = {condition}
         while todo:
@@ -172,8 +230,8 @@ class _Import:
             visited |= new
             todo += sorted(new)
         if small := [name for name in inputs if math.prod(self.graph.edges[name].shape) == 1]:
-            return f"its condition depends on the input {small[0]}; fix that, as in --fix {small[0]}=VALUE"
-        return "its condition is computed at run time; export the network without it"
+            return f"its {what} depends on the input {small[0]}; fix that, as in --fix {small[0]}=VALUE"
+        return f"its {what} is computed at run time; export the network without it"
 
     def _initializers(self) -> set[str]:
         """Return the names of the initializers; SpecError if a name is there twice."""
@@ -366,8 +424,17 @@ def read(
 
 
 def inline_branches(model: Any, shapes: Shapes, batch: int | None) -> Any:
-    """Return a model without If nodes, each replaced by the branch that is read; the model itself if it has none."""
-    if not any(file.is_branching(node) for node in file.nodes_of(model.graph)):
+    """Return a model without If nodes, each replaced by the branch that is read; the model itself if it has none.
+
+    Raises:
+        SpecError: The model cannot be read, or has a loop.
+    """
+    nodes = list(file.nodes_of(model.graph))
+    if loops := [node for node in nodes if file.is_loop(node)]:
+        raise SpecError(
+            f"{file.name_of(loops[0])}: a network with loops is compiled, not quantized; export it unrolled"
+        )
+    if not any(map(file.is_branching, nodes)):
         return model
     builder = GraphBuilder("", default_reference(model), file.edge_names(model.graph))
     reading = _Import(model, builder, batch, None, {}, shapes)

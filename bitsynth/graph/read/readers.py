@@ -72,7 +72,11 @@ def custom_operators() -> dict[str, tuple[str, ...]]:
 
 def require_known(nodes: Sequence[Any]) -> None:
     """Raise SpecError for the first node whose operator has no reader; it names all such operators."""
-    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None and not file.is_branching(node)]
+    unknown = [
+        node
+        for node in nodes
+        if reader_of(node.op_type, node.domain) is None and not file.is_branching(node) and not file.is_loop(node)
+    ]
     if not unknown:
         return
     first = unknown[0]
@@ -86,8 +90,8 @@ def _unknown(op: str, domain: str) -> str:
     where = f" of {domain}" if domain else ""
     if op == "FloatQuant":
         return "quantizes to small floats, which are not compiled; quantize to integers"
-    if op in ("Loop", "Scan"):
-        return "loops are not compiled; export the network without them"
+    if op == "Scan":
+        return "is not compiled; export the network without it, or with a Loop"
     if op == "RNN":
         return "is not compiled; use LSTM or GRU, or unroll it into MatMul and Tanh"
     return f"no operator{where} that is compiled; replace it, or cut the network before it"
