@@ -184,7 +184,9 @@ def _begins_with(header: str, source: str, files: Mapping[str, str]) -> bool:
 
 
 _uses: Counter[Path] = Counter()
-"""How many compilations of this process read a header of intrinsics, by the file that holds it parsed."""
+"""How many compilations of this process read a header of intrinsics, by the file that is to hold it parsed."""
+_parsed: set[Path] = set()
+"""Those files that this process has written, or has found whole."""
 
 
 def _read_parsed(compiler: Compiler, header: str, compile_flags: Sequence[str]) -> list[str]:
@@ -195,12 +197,12 @@ def _read_parsed(compiler: Compiler, header: str, compile_flags: Sequence[str]) 
     if compiler.family != "gcc":
         return []
     files, flags = {_HEADER: f"#include <{header}>\n"}, ["-x", "c-header"]
-    product = cache_folder() / _key(compiler, files, compile_flags, flags, _PARSED_HEADER) / _PARSED_HEADER
+    product = trusted(cache_folder()) / _key(compiler, files, compile_flags, flags, _PARSED_HEADER) / _PARSED_HEADER
     _uses[product] += 1
     if _uses[product] == _PARSED_FROM_USE or (_uses[product] == 1 and product.exists()):
-        with suppress(ToolError):
-            _build(compiler, files, compile_flags, flags, _PARSED_HEADER)
-    return ["-include", str(product.with_name(_HEADER))] if product.exists() else []
+        with suppress(ToolError):  # A compiler that cannot do it, or a file that others may write, which is not read.
+            _parsed.add(_build(compiler, files, compile_flags, flags, _PARSED_HEADER))
+    return ["-include", str(product.with_name(_HEADER))] if product in _parsed and product.exists() else []
 
 
 def _objects(

@@ -408,6 +408,7 @@ def parsed(isa, cache, monkeypatch):
     if compilers.preferred(isa).family != "gcc":
         pytest.skip("the compiler is not gcc: none but gcc keeps headers parsed")
     monkeypatch.setattr(library, "_uses", Counter())
+    monkeypatch.setattr(library, "_parsed", set())
     return lambda: list(cache.glob("*/intrinsics.h.gch"))
 
 
@@ -431,3 +432,14 @@ def test_a_damaged_header_is_parsed_again(isa, parsed):
     library._uses.clear()
     uses_of(isa, 5)
     assert header.stat().st_size > 1000
+
+
+def test_a_parsed_header_that_others_may_write_is_not_read(isa, parsed):
+    uses_of(isa, 3)
+    (header,) = parsed()
+    header.write_bytes(b"")
+    header.with_name("intrinsics.h").write_text("#error somebody else wrote this\n")
+    header.parent.chmod(0o777)
+    library._uses.clear()
+    library._parsed.clear()
+    uses_of(isa, 5)
