@@ -119,3 +119,14 @@ def test_codes_are_those_of_the_file_in_floats(rng):
     got, want = (run(read(model_, reference=r), {"x": x}).outputs()[0] for r in ("exact", "onnx"))
     assert len(np.unique(got)) > 4
     assert (got != want).mean() < 0.01
+
+
+def test_weights_that_a_file_computes_from_constants(rng):
+    """A straight-through estimator, -x + q + x, of constants: float64 in exact arithmetic."""
+    w = codes(rng, 4)
+    given = GIVEN | {"x0": rng.normal(size=w.shape).astype(np.float32), "q0": w * np.float32(0.125)}
+    made = [node("Neg", "x0", "n"), node("Add", "n q0", "d"), node("Add", "d x0", "w", name="w")]
+    edge, held = weights_of(read(model([*QUANTIZED, *made, node("Conv", "q w", "y")], {"x": (1, 8, 6, 6)}, given)))
+    assert held is not None
+    assert (held == w).all()
+    assert edge.integers.scale == 0.125

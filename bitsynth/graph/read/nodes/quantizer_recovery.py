@@ -25,7 +25,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.read.file_node import MAX_FOLDING_ERROR, FileNode, Quantizer
 from bitsynth.graph.read.nodes.comparisons import add_bipolar, match_threshold_sum, match_twice_less_one
-from bitsynth.graph.types import Integers, Reals, Tensor, cast, is_float
+from bitsynth.graph.types import Integers, Reals, Tensor, cast
 
 MAX_LIMIT = 1 << 31
 """The greatest size of a limit: a rounding within larger limits stays a rounding."""
@@ -284,7 +284,9 @@ def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:
         axis: The axis of output channels.
     """
     edge = node.input(index)
-    if node.graph.reference != "exact" or not is_float(edge.dtype) or isinstance(edge.type, Integers):
+    # Weights that are computed from constants, such as those of a loop's state, are float64 in exact arithmetic.
+    is_wide = edge.dtype in ("float32", "float64")
+    if node.graph.reference != "exact" or not is_wide or isinstance(edge.type, Integers):
         return edge.name
     weights = node.graph.in_floats(edge.name)
     if weights is None or weights.ndim < 2 or not weights.size or not np.isfinite(weights).all():
