@@ -80,7 +80,7 @@ def test_sums_are_bounded_by_what_tables_hold(kernel):
 
 @pytest.fixture(scope="module")
 def neighbours():
-    """A kernel in whose bytes of high sums the low sums of the bytes above come in."""
+    """A kernel whose shifts bring the low half of the next byte into the sums of high halves."""
     return entry("avx2", "pairs", 1, 1).kernel
 
 

@@ -189,6 +189,11 @@ def is_loop(node: Any) -> bool:
     return node.op_type == "Loop" and node.domain in ("", "ai.onnx")
 
 
+def is_control_flow(node: Any) -> bool:
+    """Return whether a node is an If or a Loop, whose graphs are read in its place."""
+    return is_branching(node) or is_loop(node)
+
+
 def names_made(graph: Any) -> frozenset[str]:
     """Return the names of a graph's inputs, constants and nodes' outputs, without those in branches."""
     outputs = {name for node in graph.node for name in node.output if name}
@@ -240,8 +245,9 @@ def _require_no_control_flow(graph: Any) -> None:
     """Raise SpecError for control flow other than If and Loop, and for sparse tensors."""
     for part in graphs_of(graph):
         for node in part.node:
-            if not is_branching(node) and not is_loop(node) and any(True for _ in branches_of(node)):
-                raise SpecError(f"{name_of(node)}: this control flow is not compiled; export the network without it")
+            if not is_control_flow(node) and any(True for _ in branches_of(node)):
+                why = "this control flow is not compiled; export the network without it"
+                raise SpecError(f"{name_of(node)}: {why}")
         if part.sparse_initializer:
             raise SpecError("sparse initializers are not read; store them dense")
 

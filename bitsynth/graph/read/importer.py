@@ -119,13 +119,16 @@ class _Import:
             raise SpecError(
                 f"opset {version} is newer than is known, {_NEWEST_OPSET}; export the network for that or an older one"
             )
-        self._read_graph(self.model.graph)
+        self.edges.update(self._constants(self.model.graph))
+        self._read_nodes(self.model.graph)
         return self._finished()
 
-    def _read_graph(self, graph: Any) -> None:
-        """Read the constants and the nodes of the file's graph, or of a branch."""
-        for tensor in graph.initializer:
-            self.edges[tensor.name] = self.graph.constant(array_of(tensor))
+    def _constants(self, graph: Any) -> dict[str, str]:
+        """Return the edges of a graph's initializers by their names in the file."""
+        return {tensor.name: self.graph.constant(array_of(tensor)) for tensor in graph.initializer}
+
+    def _read_nodes(self, graph: Any) -> None:
+        """Read the nodes of the file's graph, of a branch or of the body of a loop."""
         require_known(graph.node)
         for node in _sort_nodes(graph, set(self.edges)):
             if file.is_branching(node):
@@ -147,7 +150,7 @@ class _Import:
             raise SpecError(f"{where}: {len(branch.output)} outputs of a branch, {len(node.output)} of the node")
         around, self.path = self.path, (*self.path, *node.output)
         self.taken[self.path] = branch
-        outputs = self._read_inner(branch, where, {})
+        outputs = self._read_inner(branch, where, self._constants(branch))
         self.path = around
         self.edges.update({name: edge for name, edge in zip(node.output, outputs, strict=True) if name})
 
@@ -174,13 +177,15 @@ class _Import:
             )
         most = None if trips is None else self._constant_number(trips, "number of iterations", where)
         more = more or self.graph.constant(np.array(True))
+        constants = self._constants(body)
         results: list[list[str]] = []
         while (most is None or len(results) < most) and self._constant_number(more, "condition", where):
             self.iterations += 1
             if self.iterations > MAX_STEPS:
                 raise SpecError(f"{where}: more than {MAX_STEPS:,} iterations of all loops; split the sequence")
             number = self.graph.constant(np.array(len(results), np.int64))
-            more, *outputs = self._read_inner(body, where, dict(zip(given, (number, more, *states), strict=True)))
+            inputs = dict(zip(given, (number, more, *states), strict=True))
+            more, *outputs = self._read_inner(body, where, constants | inputs)
             states, rest = outputs[:kept], outputs[kept:]
             results.append(rest)
         if not results and len(node.output) > kept:
@@ -193,8 +198,8 @@ class _Import:
         """Return the edge of several edges of one shape, one after the other along a new first axis."""
         return concatenate(node, [node.reshape(edge, (1, *self.graph.edges[edge].shape)) for edge in edges], 0)
 
-    def _read_inner(self, graph: Any, where: str, inputs: Mapping[str, str]) -> list[str]:
-        """Read a branch, or the body of a loop with the edges of its inputs; return the edges of its outputs.
+    def _read_inner(self, graph: Any, where: str, given: Mapping[str, str]) -> list[str]:
+        """Read a branch or the body of a loop, with the edges of its constants and inputs; return those of its outputs.
 
         Its names are known in it alone: the other branch, and branches of other nodes, may have the same.
         """
@@ -203,8 +208,8 @@ class _Import:
             raise SpecError(
                 f"{where}: a branch makes {known[0]}, which exists already in the graph around it; rename one"
             )
-        self.edges.update(inputs)
-        self._read_graph(graph)
+        self.edges.update(given)
+        self._read_nodes(graph)
         if missing := [o.name for o in graph.output if o.name not in self.edges]:
             raise SpecError(f"{where}: nothing makes the output {missing[0]} of a branch")
         outputs = [self.edges[o.name] for o in graph.output]

@@ -72,11 +72,7 @@ def custom_operators() -> dict[str, tuple[str, ...]]:
 
 def require_known(nodes: Sequence[Any]) -> None:
     """Raise SpecError for the first node whose operator has no reader; it names all such operators."""
-    unknown = [
-        node
-        for node in nodes
-        if reader_of(node.op_type, node.domain) is None and not file.is_branching(node) and not file.is_loop(node)
-    ]
+    unknown = [node for node in nodes if not file.is_control_flow(node) and not reader_of(node.op_type, node.domain)]
     if not unknown:
         return
     first = unknown[0]

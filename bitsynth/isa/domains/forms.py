@@ -15,7 +15,7 @@ with the interval [0, 8].
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -160,6 +160,11 @@ def _form_of_pieces(x: Concat) -> LinearForm:
             require(0 <= form.lo and form.hi < 1 << bits, f"a {bits}-bit piece may hold [{form.lo}, {form.hi}]")
         out, offset = add_forms(out, form.scaled(1 << offset)), offset + bits
     return out
+
+
+def have_same_terms(forms: Sequence[LinearForm], others: Sequence[LinearForm]) -> bool:
+    """Return whether forms have the constants and atoms of as many others; their bounds may differ."""
+    return [(x.const, x.atoms) for x in forms] == [(x.const, x.atoms) for x in others]
 
 
 def total(forms: Iterable[LinearForm]) -> LinearForm:

@@ -30,6 +30,7 @@ from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Loop
 from bitsynth.schedule.tiles.shapes import NEIGHBOURS, TileShape, gathered_lookups
 from bitsynth.sketches.lanes import pairs
+from bitsynth.sketches.lanes.terms import pairing_of
 from bitsynth.sketches.lanes.unpack import Unpack
 from bitsynth.sketches.reduction.stages import Nest
 
@@ -119,7 +120,7 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
     one for the high halves by themselves.
     """
     term, steps, add = shape.term, list[Step](), shape.term.add or ""
-    pairing = pairs.find(isa, add)
+    pairing = pairing_of(isa, term)
     bits = max(len(digit.row) for digit in shape.digits)
 
     def run(op: str, args: tuple[Value, ...], imm: int = 0) -> Value:

@@ -38,7 +38,7 @@ from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.quickest import ROWS, fits_registers
 from bitsynth.schedule.tiles.lane_steps import rows_one_after_the_other, write_step
 from bitsynth.schedule.tiles.shapes import Digit, TileShape, chain_digits, tile_shapes
-from bitsynth.sketches.lanes import pairs, tables, terms, unpack
+from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.reduction import stages
 from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath, loop_nest
@@ -205,7 +205,7 @@ PassChain = tuple[WideningPath, tuple[Digit, ...]]
 def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving: float) -> list[PassChain]:
     """Return the cheapest grouping of digits into chains; NoKernel if no instructions bring the sums to the tile."""
     steps = -(-cost.AMORTISED_K // shape.k_step)
-    span = pairs.find(isa, shape.term.add or "").span if shape.term.rows > 1 else 1
+    span = terms.pairing_of(isa, shape.term).span if shape.term.rows > 1 else 1
 
     def chain(digits: tuple[Digit, ...]) -> PassChain:
         increment = max(map(shape.max_increment, digits))

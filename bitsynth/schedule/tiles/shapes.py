@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from bitsynth.isa.load import Isa
-from bitsynth.sketches.lanes import pairs
-from bitsynth.sketches.lanes.terms import ProductTerm
+from bitsynth.sketches.lanes.terms import ProductTerm, pairing_of
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
 REGISTERS = (1, 2, 3, 4)
@@ -131,7 +130,7 @@ def cut_digits(
     codes of one side in two, if they lie in bytes, are not `signed` columns, and the products are not those of sums.
     """
     if term.looks_up:
-        max_entry = (1 << isa.word.bits) - 1 if term.rows == 1 else pairs.find(isa, term.add or "").most
+        max_entry = (1 << isa.word.bits) - 1 if term.rows == 1 else pairing_of(isa, term).most
         for count in _part_counts(term, row_bits, column_bits):
             parts = _cut_bits(row_bits, count)
             if all(term.positions * ((1 << len(part)) - 1) <= max_entry for part in parts):
@@ -218,7 +217,7 @@ def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
         ops[term.add_codes] = ops.get(term.add_codes, 0.0) + 1
     if term.rows > 1:
         gathered = gathered_lookups(isa, term, len(digit.row))
-        for op in pairs.find(isa, term.add or "").ops:
+        for op in pairing_of(isa, term).ops:
             ops[op] = ops.get(op, 0.0) + -(-shape.terms // gathered) / shape.terms
     least = sum(isa[op].instructions * times for op, times in ops.items())
     if model in isa.table.cpu:
@@ -241,4 +240,4 @@ def greatest_product(row_bits: int, column_bits: int) -> int:
 
 def gathered_lookups(isa: Isa, term: ProductTerm, bits: int) -> int:
     """Return how many lookups of codes of `bits` bits can be added up without leaving half a byte."""
-    return pairs.find(isa, term.add or "").most // (term.positions * ((1 << bits) - 1))
+    return pairing_of(isa, term).most // (term.positions * ((1 << bits) - 1))

@@ -22,7 +22,7 @@ from itertools import permutations
 import numpy as np
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, have_same_terms, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -104,10 +104,9 @@ def unknowns(kind: VecType, what: str = "x") -> list[LinearForm]:
 def gives(instr: Instr, args: Sequence[Sequence[object]], imm: int, want: Sequence[LinearForm]) -> bool:
     """Return whether the instruction computes the lanes `want` from its operands, for all their values."""
     try:
-        got = [as_form(x) for x in instr(LinearDomain(1), args, imm)]
+        return have_same_terms([as_form(x) for x in instr(LinearDomain(1), args, imm)], want)
     except Inexact:
         return False
-    return [(x.const, x.atoms) for x in got] == [(x.const, x.atoms) for x in want]
 
 
 @lru_cache

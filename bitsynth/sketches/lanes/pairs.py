@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.domains.forms import Concat, Inexact, LinearForm, add_forms, as_form, variable
+from bitsynth.isa.domains.forms import Concat, Inexact, LinearForm, add_forms, as_form, have_same_terms, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -138,4 +138,4 @@ def _gives(
         got = [as_form(x) for x in result.lanes]
     except (Inexact, SpecError):
         return False
-    return all((x.const, x.atoms) == (y.const, y.atoms) for x, y in zip(got, want, strict=True))
+    return have_same_terms(got, want)

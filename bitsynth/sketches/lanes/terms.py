@@ -25,6 +25,7 @@ from bitsynth.isa.domains.forms import (
     TableEntry,
     add_forms,
     as_form,
+    have_same_terms,
     total,
     variable,
 )
@@ -35,6 +36,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.sketches.lanes import pairs
+from bitsynth.sketches.lanes.pairs import Pairing
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
@@ -109,7 +111,7 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
     """
     if method == "pairs":
         wrapping = [t for t in find(isa, "lookup") if pairs.wraps(isa, t.add or "")]
-        pairs.find(isa, wrapping[0].add or "")
+        pairing_of(isa, wrapping[0])
         return tuple(replace(t, method=method) for t in wrapping)
     if method == "fip":
         return _fast_products(isa)
@@ -165,12 +167,17 @@ def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
     return _gives(instr, 2, args, want)
 
 
+def pairing_of(isa: Isa, term: ProductTerm) -> Pairing:
+    """Return how a term of pairs adds the high halves of bytes; NoKernel says what `isa` lacks."""
+    assert term.add
+    return pairs.find(isa, term.add)
+
+
 def _gives(
     instr: Instr, rows: int, args: Sequence[Sequence[Payload]], want: Sequence[LinearForm], imm: int = 0
 ) -> bool:
     try:
-        got = instr(LinearDomain(rows), args, imm)
-        return all((f.const, f.atoms) == (w.const, w.atoms) for f, w in zip(map(as_form, got), want, strict=True))
+        return have_same_terms([as_form(x) for x in instr(LinearDomain(rows), args, imm)], want)
     except Inexact:
         return False
 

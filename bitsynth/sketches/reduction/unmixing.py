@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bitsynth.errors import NoKernel
-from bitsynth.isa.domains.forms import LinearForm, as_form, variable
+from bitsynth.isa.domains.forms import LinearForm, as_form, have_same_terms, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.lane import is_bitwise
@@ -87,6 +88,7 @@ def find_taken(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[floa
     return write_back[:2] if write_back and write_back[2] == tuple(range(kind.lanes)) else None
 
 
+@lru_cache
 def cheapest_unmixing(isa: Isa, kind: VecType, span: int, metric: Metric) -> tuple[float, Unmixing]:
     """Return the cheapest way to separate two accumulators of type `kind`, and its cost; NoKernel if there is none.
 
@@ -136,4 +138,4 @@ def _moves_halves(isa: Isa, kind: VecType, way: HalvesTaken, from_: list[int | N
         return False
     nothing = LinearForm(0, {}, 0, 0)
     want = [nothing if b is None else lanes[b].scaled(1 << kind.bits // 2) for b in from_]
-    return all((a.const, a.atoms) == (b.const, b.atoms) for a, b in zip(got, want, strict=True))
+    return have_same_terms(got, want)
