@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.errors import SpecError
@@ -37,8 +37,10 @@ from bitsynth.network.certificate.recipe import rebuild, recipe
 from bitsynth.network.certificate.records import (
     BufferRecord,
     CertificateRecord,
+    ClaimedSums,
     ConstantRecord,
     EdgeRecord,
+    ElementSums,
     GlueSource,
     JsonValue,
     LayerSource,
@@ -46,6 +48,7 @@ from bitsynth.network.certificate.records import (
     MatrixSums,
     PlainSource,
     StepRecord,
+    StepSource,
     WindowSums,
     record_of,
     to_dict,
@@ -71,7 +74,7 @@ _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""
 
 
-def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim]) -> dict[str, JsonValue]:
+def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim]) -> StepSource:
     """Return what the C of a step is rendered from, besides its `claims`, which have a layer's weights.
 
     Of a conversion this is nothing: its C follows from its buffers. Of codes of the caller's floats it is the order in
@@ -87,23 +90,23 @@ def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim])
             image=list(step.image),
             places=UNSET if step.matrices is None else recipe(step.matrices),
         )
-        return to_dict(source) if claims else {**to_dict(layer_facts(step)), **to_dict(source)}
+        return source if claims else msgspec.structs.replace(source, **msgspec.structs.asdict(layer_facts(step)))
     if isinstance(step, GlueStep):
-        return to_dict(GlueSource(glue=recipe(step.glue), image=list(step.image)))
+        return GlueSource(glue=recipe(step.glue), image=list(step.image))
     if is_conversion(program.graph, step, program.buffers):
-        return to_dict(PlainSource())
+        return PlainSource()
     if isinstance(step.formula, StepFunction) and claims:
         to = program.buffers[step.outputs[0]]
         made_of = replace(to, edge=edge_of(to.edge.name, edge_record(to.edge, False)))
         for order in (Layout.PLAIN, Layout.NHWC):
             if _same_text(step, input_step(_step_function(claims[0], made_of), made_of.edge, order)):
-                return to_dict(PlainSource(order=order))
+                return PlainSource(order=order)
     constants = [
         ConstantRecord(type=x.dtype.name, shape=list(x.shape), digest=_digest(np.ascontiguousarray(x).tobytes()))
         for x in step.constants
     ]
-    return to_dict(
-        PlainSource(body=step.body, constants=constants, scratch_bytes=step.scratch_bytes, headers=list(step.headers))
+    return PlainSource(
+        body=step.body, constants=constants, scratch_bytes=step.scratch_bytes, headers=list(step.headers)
     )
 
 
@@ -176,8 +179,9 @@ def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Libr
     constants, steps, texts = _Constants(Weights.read(files, name)), list[NetworkStep](), 0
     for place, record in enumerate(given.steps):
         step = _step(record, graph, buffers, constants, given.isa)
+        checker.require(step.kind == record.kind, f"step {place} is of another kind than it says")
         _require_claimed(f"step {place}", step, record, buffers)
-        texts += "body" in record.c
+        texts += isinstance(record.c, PlainSource) and record.c.body is not UNSET
         steps.append(step)
     program = NetworkProgram(graph, given.isa, given.threads, tuple(steps), buffers, inputs, outputs, given.cpu)
     called = list(dict.fromkeys(kernel for step in steps for kernel in records_of(step)))
@@ -260,53 +264,50 @@ def _step(
     """Return the step that a certificate has the recipe of; AssertionError if it claims a conversion and does more."""
     nodes = tuple(name for name, _ in record.nodes)
     names = nodes, tuple(record.inputs), tuple(record.outputs)
-    if record.kind == "layer":
-        of_layer = record_of(record.c, LayerSource)
-        matrices = None if of_layer.places is UNSET else _matrices(of_layer.places)
-        sums: LayerSource | LayerSums | MatrixSums = of_layer
-        if record.sums:
-            sums = record_of(record.sums, LayerSums) if matrices is None else record_of(record.sums, MatrixSums)
-        layer = _layer(of_layer, sums, isa, matrices)
+    source = record.c
+    if isinstance(source, LayerSource):
+        matrices = None if source.places is UNSET else _matrices(source.places)
+        layer = _layer(source, record.sums or source, isa, matrices)
         _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
         if matrices is not None:
             assert layer.column_packing is not None
             for array in (*matrices.all_starts(), *layer.column_packing.arrays.values()):
                 constants.place(np.ascontiguousarray(array).tobytes())
-        return LayerStep(*names, layer, _image(of_layer.image), matrices)
-    if record.kind == "glue":
-        of_glue = record_of(record.c, GlueSource)
-        glue = rebuild(of_glue.glue)
+        return LayerStep(*names, layer, _image(source.image), matrices)
+    if isinstance(source, GlueSource):
+        glue = rebuild(source.glue)
         _lay(constants, glue.constants.arrays, glue_abi.ARRAYS)
-        return GlueStep(*names, glue, _image(of_glue.image))
-    own = record_of(record.c, PlainSource)
-    if own.body is UNSET:
-        (source,), (to,) = names[1:]
-        if own.order is not UNSET:
-            checker.require(own.order in {Layout.PLAIN, Layout.NHWC}, "floats lie in no known order")
-            text = input_step(_step_function(record.claims[0], buffers[to]), buffers[to].edge, own.order)
+        return GlueStep(*names, glue, _image(source.image))
+    assert isinstance(source, PlainSource)
+    if source.body is UNSET:
+        (given,), (to,) = names[1:]
+        if source.order is not UNSET:
+            checker.require(source.order in {Layout.PLAIN, Layout.NHWC}, "floats lie in no known order")
+            text = input_step(_step_function(record.claims[0], buffers[to]), buffers[to].edge, source.order)
         else:
-            text = make_conversion(graph, buffers[source], buffers[to])
-        step = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
+            text = make_conversion(graph, buffers[given], buffers[to])
+        step = replace(text, nodes=nodes, inputs=(given,), outputs=(to,))
         for array in step.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
         return step
     claims_conversion = any(isinstance(claim, ClaimedConversion) for claim in record.claims)
     checker.require(not claims_conversion, "a conversion has other text")
-    if own.constants is UNSET or own.scratch_bytes is UNSET or own.headers is UNSET:
+    if source.constants is UNSET or source.scratch_bytes is UNSET or source.headers is UNSET:
         raise SpecError("plain C lacks its constants, scratch memory or headers")
-    arrays = tuple(constants.taken(each) for each in own.constants)
-    return PlainStep(*names, own.body, arrays, own.scratch_bytes, tuple(own.headers))
+    arrays = tuple(constants.taken(each) for each in source.constants)
+    return PlainStep(*names, source.body, arrays, source.scratch_bytes, tuple(source.headers))
 
 
-def _layer(
-    own: LayerSource, sums: LayerSource | LayerSums | MatrixSums, isa: str, matrices: Matrices | None
-) -> PackedLayer:
+def _layer(own: LayerSource, sums: LayerSource | ClaimedSums, isa: str, matrices: Matrices | None) -> PackedLayer:
     """Return the layer of a recipe, whose bias and weights, unless these are an edge, are those of `sums`."""
     spec = rebuild(own.spec)
     plan = LayerPlan(spec, rebuild(own.schedule), isa=isa, cpu=own.cpu)
     if matrices is not None:
+        if not isinstance(sums, MatrixSums | LayerSource):
+            raise SpecError("the sums of products of two edges are those of another step")
         return PackedLayer(plan, None, rebuild(own.epilogue), checker.array(sums.bias))
-    assert not isinstance(sums, MatrixSums)
+    if not isinstance(sums, LayerSums | LayerSource):
+        raise SpecError("the sums of a layer are those of another step")
     weight = checker.array(sums.weights)
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
@@ -338,12 +339,12 @@ def _require_claimed(what: str, step: NetworkStep, record: StepRecord, buffers: 
                 formulas == [_formula_json(claim) for claim in layer_formulas(step.layer)],
                 f"{what} computes another formula than it claims",
             )
-            sums = {} if record.sums is UNSET else record.sums
-            checker.require({**sums, **to_dict(layer_facts(step))} == sums, f"{what} has other sums than it claims")
+            facts, claimed = to_dict(layer_facts(step)), to_dict(record.sums) if record.sums else {}
+            checker.require(facts.items() <= claimed.items(), f"{what} has other sums than it claims")
     elif isinstance(step, GlueStep):
         _require_glue(what, step, given, written)
         if formulas:
-            _require_table(what, step, given[0], formulas, {} if record.sums is UNSET else record.sums)
+            _require_table(what, step, given[0], formulas, record.sums)
 
 
 def _formula_json(claim: ClaimedResult) -> JsonValue:
@@ -419,19 +420,24 @@ def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[
     _require_elements(what, [*given, *written], [*(batch * height * width * x.elements for x in glue.inputs), after])
 
 
-def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: JsonValue) -> None:
+def _require_table(
+    what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: ClaimedSums | UnsetType
+) -> None:
     """Raise AssertionError unless the claim of glue is its table, or that of glue that moves elements alone."""
     glue = step.glue
     if not isinstance(glue, Lookup | PairLookup | SumLookup):
         checker.require(isinstance(glue, _MOVES), f"{what} does more than it claims: it moves elements")
         return
-    reads = record_of(sums, WindowSums).reads if isinstance(glue, SumLookup) else operand_of(given)
-    checker.require(formulas == [_formula_json(table_formula(glue, reads))], f"{what} has another table")
-    if isinstance(glue, SumLookup):
+    if not isinstance(glue, SumLookup):
+        checker.require(isinstance(sums, ElementSums), f"{what} has no sums")
+        reads = operand_of(given)
+    elif isinstance(sums, WindowSums):
         window = {**glue.geometry.window(), "image": list(step.image)}
-        checker.require(sums.get("geometry") == window, f"{what} has another window than it claims")
+        checker.require(sums.geometry == window, f"{what} has another window than it claims")
+        reads = sums.reads
     else:
-        checker.require("weights" not in sums, f"{what} has no sums")
+        raise SpecError(f"{what} claims no sums of a window")
+    checker.require(formulas == [_formula_json(table_formula(glue, reads))], f"{what} has another table")
 
 
 def _require_elements(what: str, buffers: list[Buffer], counts: list[int]) -> None:

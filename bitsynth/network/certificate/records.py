@@ -60,7 +60,16 @@ class LayerFacts(CertificatePart, frozen=True, kw_only=True):
     geometry: dict[str, JsonValue]
 
 
-class LayerSums(LayerFacts, frozen=True, kw_only=True):
+class ClaimedSums:
+    """What the claims of a step are about: sums, or in their place the elements of an edge or the caller's floats.
+
+    JSON has no name for which of the subclasses it is: `_kind_of_sums` decides it by the fields.
+    """
+
+    __slots__ = ()
+
+
+class LayerSums(LayerFacts, ClaimedSums, frozen=True, kw_only=True):
     """The sums of a layer: their scale relative to the scale of its input, and their range."""
 
     scale: EncodedNumbers
@@ -76,14 +85,14 @@ class MatrixFacts(CertificatePart, frozen=True, kw_only=True):
     bias: EncodedArray
 
 
-class MatrixSums(MatrixFacts, frozen=True, kw_only=True):
+class MatrixSums(MatrixFacts, ClaimedSums, frozen=True, kw_only=True):
     """The sums of products of the elements of two edges, and their range, one for all."""
 
     low: EncodedArray
     high: EncodedArray
 
 
-class WindowSums(CertificatePart, frozen=True, kw_only=True):
+class WindowSums(CertificatePart, ClaimedSums, frozen=True, kw_only=True):
     """The sums of the elements of a window, `each` channel by itself."""
 
     weights: EncodedArray
@@ -96,23 +105,20 @@ class WindowSums(CertificatePart, frozen=True, kw_only=True):
     high: EncodedArray
 
 
-class ElementSums(CertificatePart, frozen=True, kw_only=True):
+class ElementSums(CertificatePart, ClaimedSums, frozen=True, kw_only=True):
     """Instead of sums the elements of an edge, whose range is there; `rows` if channels change places."""
 
     bias: int = 0
     rows: list[int] | UnsetType = UNSET
 
 
-class FloatPlaces(CertificatePart, frozen=True, kw_only=True):
+class FloatPlaces(CertificatePart, ClaimedSums, frozen=True, kw_only=True):
     """Instead of sums the caller's floats, by their places in the order of a float type."""
 
     places: str
     bias: int
     low: int
     high: int
-
-
-ClaimedSums = LayerSums | MatrixSums | WindowSums | ElementSums | FloatPlaces
 
 
 class StepClaim(CertificatePart, frozen=True, kw_only=True):
@@ -157,7 +163,13 @@ class BufferRecord(CertificatePart, frozen=True, kw_only=True):
     offset: int | UnsetType = UNSET
 
 
-class LayerSource(CertificatePart, frozen=True, kw_only=True):
+class StepSource:
+    """What the C of a step is rendered from; the subclass depends on the kind of the step."""
+
+    __slots__ = ()
+
+
+class LayerSource(CertificatePart, StepSource, frozen=True, kw_only=True):
     """The recipes from which the C of a layer is rendered; without a claim also its `LayerFacts` or `MatrixFacts`.
 
     `places` is where the factors of a product of two edges lie.
@@ -177,7 +189,7 @@ class LayerSource(CertificatePart, frozen=True, kw_only=True):
     places: JsonValue | UnsetType = UNSET
 
 
-class GlueSource(CertificatePart, frozen=True, kw_only=True):
+class GlueSource(CertificatePart, StepSource, frozen=True, kw_only=True):
     """The recipe from which the C of glue is rendered, and batch, height and width."""
 
     glue: JsonValue
@@ -192,7 +204,7 @@ class ConstantRecord(CertificatePart, frozen=True, kw_only=True):
     digest: str
 
 
-class PlainSource(CertificatePart, frozen=True, kw_only=True):
+class PlainSource(CertificatePart, StepSource, frozen=True, kw_only=True):
     """The text of plain C; of C that follows from its buffers no field, or the order of the caller's floats alone."""
 
     order: Layout | UnsetType = UNSET
@@ -203,7 +215,7 @@ class PlainSource(CertificatePart, frozen=True, kw_only=True):
 
 
 class StepRecord(CertificatePart, frozen=True, kw_only=True):
-    """A step: its claim, or the reason why it has none, and the source `c` of its C, which depends on `kind`."""
+    """A step: its claim, or the reason why it has none, and the source `c` of its C."""
 
     kind: str
     nodes: list[list[str]]
@@ -214,8 +226,8 @@ class StepRecord(CertificatePart, frozen=True, kw_only=True):
     constants: dict[str, EncodedArray] | UnsetType = UNSET
     chain: list[ChainOperation] | UnsetType = UNSET
     claims: list[Claim] = []
-    sums: dict[str, JsonValue] | UnsetType = UNSET
-    c: dict[str, JsonValue] = {}
+    sums: ClaimedSums | UnsetType = UNSET
+    c: StepSource = PlainSource()
 
 
 class ArenaRecord(CertificatePart, frozen=True, kw_only=True):
@@ -253,7 +265,7 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def to_dict(record: CertificatePart | ClaimedResult) -> dict[str, JsonValue]:
+def to_dict(record: CertificatePart | ClaimedResult | ClaimedSums) -> dict[str, JsonValue]:
     """Return a record as the dictionary that its JSON is."""
     fields: dict[str, JsonValue] = msgspec.to_builtins(record, enc_hook=_encode)
     return fields
@@ -268,6 +280,30 @@ def _encode(numbers: object) -> EncodedNumbers:
 def record_of(fields: JsonValue, kind: type[RecordT]) -> RecordT:
     """Return the record that JSON is; SpecError for another kind of record, or for more fields than it has."""
     try:
-        return msgspec.convert(fields, kind, dec_hook=lambda _, numbers: np.asarray(checker.array(numbers)))
+        return msgspec.convert(fields, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise SpecError(f"{error}: this is no {kind.__name__} of a certificate") from None
+
+
+def _decode(kind: type, fields: JsonValue) -> object:
+    """Return the array of a claim, or the record of the subclass of `kind` that `fields` are."""
+    if kind is ClaimedSums:
+        return msgspec.convert(fields, _kind_of_sums(fields))
+    if kind is StepSource:
+        return msgspec.convert(fields, _kind_of_source(fields))
+    return np.asarray(checker.array(fields))
+
+
+def _kind_of_sums(fields: JsonValue) -> type[CertificatePart]:
+    kinds: dict[str, type[CertificatePart]] = {
+        "matrices": MatrixSums,
+        "each": WindowSums,
+        "weights": LayerSums,
+        "places": FloatPlaces,
+    }
+    return next((kind for name, kind in kinds.items() if name in fields), ElementSums)
+
+
+def _kind_of_source(fields: JsonValue) -> type[CertificatePart]:
+    kinds: dict[str, type[CertificatePart]] = {"spec": LayerSource, "glue": GlueSource}
+    return next((kind for name, kind in kinds.items() if name in fields), PlainSource)

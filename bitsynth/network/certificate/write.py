@@ -148,7 +148,7 @@ def _settled(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRe
                 edge = buffer.edge.name
                 edges[edge] = msgspec.structs.replace(edges[edge], low=low, high=high)
     claimed = msgspec.structs.replace(
-        record, constants=claim.constants, chain=claim.chain, claims=claim.claims, sums=to_dict(claim.sums)
+        record, constants=claim.constants, chain=claim.chain, claims=claim.claims, sums=claim.sums
     )
     names = [program.buffers[name].edge.name for name in (*step.inputs, *step.outputs)]
     if any(edges[name].low is UNSET for name in names):
