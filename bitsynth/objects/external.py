@@ -1,13 +1,14 @@
 """Functions of the C library that compiled code may call, as stubs (`CodeProcessor.stubs`): what they do to memory.
 
-They are not read; that the library's functions do what the C standard says is trusted.
+They are not read; that the library's functions do what the C standard says is trusted. Bytes that have no value are
+copied too, as the C standard allows: what uses a value of them is refused.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bitsynth.objects.memory import NotShown
+from bitsynth.objects.memory import OutOfPlace
 
 if TYPE_CHECKING:
     from bitsynth.objects.processor import CodeProcessor
@@ -18,11 +19,11 @@ def call_external(name: str, processor: CodeProcessor) -> int:
     registers, memory = processor.registers, processor.memory
     target, second, size = (processor.argument(k) for k in range(3))
     to, count = registers.known(target), registers.known(size)
-    if count and name == "memset":
-        memory.store(to, registers.values.content(registers.lowest(second, 1).data * count))
-    elif count:
-        start = registers.known(second)
-        if name == "memcpy" and abs(to - start) < count:
-            raise NotShown("memcpy moves bytes between places that overlap")
-        memory.store(to, memory.load(start, count))
+    if name == "memset":
+        memory.set_bytes(to, registers.lowest(second, 1).data * count)
+        return to
+    start = registers.known(second)
+    if name == "memcpy" and abs(to - start) < count:
+        raise OutOfPlace(f"memcpy copies {count} bytes that overlap")
+    memory.set_bytes(to, memory.bytes_at(start, count))
     return to

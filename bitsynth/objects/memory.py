@@ -23,7 +23,7 @@ class NotShown(BitsynthError):
 
 
 class OutOfPlace(NotShown):
-    """Memory is read or written that the C interface does not give, or a result is not written."""
+    """Memory is read, written or copied as the C interface does not allow, or a result is not written."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from bitsynth.objects.elf import INSTALL, ObjectFile
 from bitsynth.objects.external import call_external
 from bitsynth.objects.fixed_length_decoder import FixedLengthDecoder
 from bitsynth.objects.memory import CallMemory, NotShown
-from bitsynth.objects.operands import WORD, Action, GeneralContent, RegisterFile, affine_of
+from bitsynth.objects.operands import WORD, Action, GeneralContent, KnownPlaces, RegisterFile, affine_of
 from bitsynth.objects.values import Contents
 from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 
@@ -291,7 +291,7 @@ class CodeProcessor:
         return not ins.mnemonic.startswith(tuple(self._table.padding)), address + ins.size
 
 
-class _AnyPlaces:
+class _AnyPlaces(KnownPlaces):
     """Addresses of code as distances from the part of an object that they are in, whose address is unknown.
 
     `returns` gets the address in the file of each place behind a call, by the unknown address.
@@ -318,10 +318,6 @@ class _AnyPlaces:
         if to is None or to not in self._returns:
             raise NotShown("it returns to an address that is not known")
         return self._returns[to]
-
-    def computed(self, x: GeneralContent) -> int:
-        """Raise NotShown: the code of one function has no pointers to functions."""
-        raise NotShown("a jump to a computed address")
 
 
 def _words(ins: Any) -> str:

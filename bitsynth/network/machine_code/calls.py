@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues
+from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import MemoryPlace, NotShown
 from bitsynth.objects.operands import WORD
@@ -149,9 +151,8 @@ class StepCall:
 
     def __post_init__(self) -> None:
         self.values = LinearValues(self.processor.values)
-        meanings = {"memcpy": self._copy, "memmove": self._move, "memset": self._fill}
         for name, address in self.code.outside.items():
-            self.processor.stubs[address] = meanings[name]
+            self.processor.stubs[address] = partial(call_external, name, self.processor)
 
     def add_kernel(self, name: str, shape: KernelShape) -> None:
         """Give a microkernel, and what packs its rows, their meanings."""
@@ -176,33 +177,12 @@ class StepCall:
             raise NotShown(f"what {function} returns depends on data")
         return returned
 
-    # Functions of the C library.
-
     def _number(self, argument: int) -> int:
         """Return an argument that must be a number."""
         x = self.processor.argument(argument)
         if not isinstance(x, int):
             raise NotShown("an argument of a call depends on data")
         return x
-
-    def _copy(self) -> int:
-        to, start, size = map(self._number, range(3))
-        if to < start + size and start < to + size and size:
-            raise WrongCall(f"memcpy copies {size} bytes that overlap")
-        return self._move()
-
-    def _move(self) -> int:
-        to, start, size = map(self._number, range(3))
-        memory = self.processor.memory
-        memory.set_bytes(to, memory.bytes_at(start, size))
-        return to
-
-    def _fill(self) -> int:
-        to, size = self._number(0), self._number(2)
-        byte = self.processor.argument(1)
-        content = self.processor.registers.lowest(byte, 1)
-        self.processor.memory.set_bytes(to, list(content.data) * size)
-        return to
 
     # Functions of the C interface of a kernel.
 
