@@ -5,11 +5,11 @@ Where it calls a microkernel, what packs rows for one, or an epilogue's program,
 writes what the C interface says, and what it computes is an unknown with a name. So after the call each byte of memory
 has a name that says where it comes from:
 
-    ("in", 0), 17           byte 17 of the activations
-    ("row", 3), 40          byte 40 of the row that packing number 3 made of some codes
-    ("term", 3), 0          byte 0 of the term of that row
-    ("sums", 5), 260        byte 260 of the accumulators that call number 5 of a microkernel computed
-    ("results", 2), 9       byte 9 of the results that call number 2 of a program made of accumulators
+    NamedBytes("in", 0), 17         byte 17 of the activations
+    NamedBytes("row", 3), 40        byte 40 of the row that packing number 3 made of some codes
+    NamedBytes("term", 3), 0        byte 0 of the term of that row
+    NamedBytes("sums", 5), 260      byte 260 of the accumulators that call number 5 of a microkernel computed
+    NamedBytes("results", 2), 9     byte 9 of the results that call number 2 of a program made of accumulators
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes
 from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import MemoryPlace, NotShown
@@ -33,6 +33,7 @@ class WrongCall(NotShown):
     """The code is wrong: it breaks the C interface of a function that it calls, or a result is not the layer's."""
 
 
+ACTIVATIONS = NamedBytes("in", 0)
 PAD = -1
 """The number of codes that fill a packed row to whole steps."""
 FIRST_KNOWN = -2
@@ -167,10 +168,10 @@ class StepCall:
         """Give an epilogue's program its meaning."""
         self.processor.stubs[self.code.function(f"{name}_finish")] = lambda: self._finish(name, shape)
 
-    def run(self, function: str, arguments: Sequence[int], places: list[MemoryPlace], *, stack: int, back: int) -> int:
+    def run(self, function: str, arguments: Sequence[int], arrays: list[MemoryPlace], *, stack: int, back: int) -> int:
         """Return what a function returns, called with numbers and with these arrays in memory."""
         processor, file = self.processor, self.code.file
-        processor.memory.arrays = [*places, *file.constants]
+        processor.memory.arrays = [*arrays, *file.constants]
         self.processor.call(self.code.function(function), arguments, stack=stack, back=back)
         returned = processor.registers.general[processor.registers.table.result]
         if not isinstance(returned, int):
@@ -220,11 +221,10 @@ class StepCall:
                 wide = [byte for x in data for byte in (x, *[0] * (shape.code_bytes - 1))]
                 memory.set_bytes(at, [*wide, *[0] * (size - len(wide)), *[None] * shape.slack])
             else:
-                memory.set_bytes(at, [*((("row", len(self.packed)), b) for b in range(size)), *[None] * shape.slack])
+                memory.set_bytes(at, [*NamedBytes("row", len(self.packed)).bytes(0, size), *[None] * shape.slack])
             if shape.has_terms:
-                memory.set_bytes(
-                    terms + INT32_BYTES * row, [(("term", len(self.packed)), b) for b in range(INT32_BYTES)]
-                )
+                term = NamedBytes("term", len(self.packed))
+                memory.set_bytes(terms + INT32_BYTES * row, term.bytes(0, INT32_BYTES))
             self.packed.append(numbered(data))
 
     def _multiply(self, shape: KernelShape) -> None:
@@ -266,9 +266,8 @@ class StepCall:
             where=memory.at,
         )
         for row in range(shape.rows):
-            first = row * width * INT32_BYTES
-            name = ("sums", len(self.kernel_calls))
-            memory.set_bytes(sums + INT32_BYTES * row * apart, [(name, first + b) for b in range(INT32_BYTES * width)])
+            of_call, size = NamedBytes("sums", len(self.kernel_calls)), INT32_BYTES * width
+            memory.set_bytes(sums + INT32_BYTES * row * apart, of_call.bytes(row * size, size))
         self.kernel_calls.append(call)
 
     def _finish(self, name: str, shape: ProgramShape) -> None:
@@ -301,8 +300,8 @@ class StepCall:
             where=memory.at,
         )
         for row in range(rows):
-            of_call = ("results", len(self.program_calls))
-            memory.set_bytes(to + row * to_apart, [(of_call, row * size + b) for b in range(size)])
+            of_call = NamedBytes("results", len(self.program_calls))
+            memory.set_bytes(to + row * to_apart, of_call.bytes(row * size, size))
         self.program_calls.append(call)
 
 
@@ -319,7 +318,7 @@ def numbered(data: Bytes) -> CodeArray:
     for k, byte in enumerate(data):
         if isinstance(byte, int):
             out[k] = FIRST_KNOWN - byte
-        elif byte is not None and byte[0] == ("in", 0):
+        elif byte is not None and byte[0] == ACTIVATIONS:
             out[k] = byte[1]
         else:
             raise WrongCall("a row holds what are no codes of the activations")

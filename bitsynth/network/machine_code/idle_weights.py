@@ -37,8 +37,8 @@ def ignores_rows_of_idle_weights(kernel: MatmulKernel) -> bool:
     if not packing(core).is_of_codes:
         return False
     idle = _bytes_of_positions(core)
-    places = [place for position in idle for place in position]
-    if len(set(places)) < len(places):
+    offsets = [offset for position in idle for offset in position]
+    if len(set(offsets)) < len(offsets):
         return False
     run = ProgramRun.of(kernel, Contents())
     order = packing(core).order
@@ -51,18 +51,18 @@ def ignores_rows_of_idle_weights(kernel: MatmulKernel) -> bool:
 
 
 def _bytes_of_positions(core: Kernel) -> list[dict[int, int]]:
-    """Return for each position of a step the places of its bytes in a tile, and what these are for weights of 0."""
+    """Return for each position of a step the offsets of its bytes in a tile, and what these are for weights of 0."""
     idle = idle_code(core)
     nothing = np.full((core.columns, 1, core.k_step), idle, np.uint8)
     empty = tiles(core, nothing)[0]
     out: list[dict[int, int]] = []
     for position in range(core.k_step):
-        places: set[int] = set()
+        offsets: set[int] = set()
         for code in range(1 << core.column_bits):
             codes = nothing.copy()
             codes[..., position] = code
-            places |= set(np.flatnonzero(tiles(core, codes)[0] != empty).tolist())
-        out.append({place: int(empty[place]) for place in places})
+            offsets |= set(np.flatnonzero(tiles(core, codes)[0] != empty).tolist())
+        out.append({offset: int(empty[offset]) for offset in offsets})
     return out
 
 

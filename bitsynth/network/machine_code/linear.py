@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from bitsynth.isa.domains.terms import BitTerm, TermPayload
 from bitsynth.objects.memory import NotShown, OutOfPlace
@@ -14,6 +14,19 @@ _BITS = 32
 INT32_BYTES = 4
 Bytes = list[Byte | None]
 """Bytes of memory; None has no value."""
+
+
+class NamedBytes(NamedTuple):
+    """The name of unknown bytes of a layer's run: what they are, and which of several."""
+
+    kind: Literal["in", "out", "row", "term", "sums", "results"]
+    number: int
+
+    def bytes(self, first: int, size: int) -> Bytes:
+        """Return `size` of these bytes from byte `first` on."""
+        return [(self, first + k) for k in range(size)]
+
+
 UnknownNumber = tuple[Hashable, int]
 """An unknown number: the name of where it is from, and its first byte there."""
 Linear = tuple[int, dict[UnknownNumber, int]]
@@ -62,9 +75,9 @@ class LinearValues:
 
         def unknown(of: Byte) -> TermPayload:
             assert isinstance(of, tuple)
-            place = of[1] % INT32_BYTES
-            whole = domain.atom((of[0], of[1] - place), _BITS)
-            return domain.cut(whole, _BITS, 8 * place, 8 * place + 8)
+            byte = of[1] % INT32_BYTES
+            whole = domain.atom((of[0], of[1] - byte), _BITS)
+            return domain.cut(whole, _BITS, 8 * byte, 8 * byte + 8)
 
         (parts,) = values.evaluated([content], operations, unknown)
         added, factors = 0, dict[UnknownNumber, int]()
@@ -85,10 +98,10 @@ def _name(term: TermPayload, byte: Byte | None) -> Byte | None:
 
 
 def named(byte: Byte | None, kind: str) -> tuple[int, int] | None:
-    """Return the number in the name of a byte of a `kind`, such as "row", and its place; None if it is no such byte."""
-    if not isinstance(byte, tuple) or not isinstance(byte[0], tuple) or byte[0][0] != kind:
+    """Return the number in the name of a byte of a `kind`, such as "row", and which byte of these it is; else None."""
+    if not isinstance(byte, tuple) or not isinstance(byte[0], NamedBytes) or byte[0].kind != kind:
         return None
-    return byte[0][1], byte[1]
+    return byte[0].number, byte[1]
 
 
 def _addends(x: TermPayload) -> list[tuple[TermPayload, int]]:

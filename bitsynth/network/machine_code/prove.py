@@ -22,7 +22,7 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.library import NetworkText
 from bitsynth.network.machine_code.calls import KernelShape, ProgramShape, StepCall, WrongCall
-from bitsynth.network.machine_code.linear import INT32_BYTES
+from bitsynth.network.machine_code.linear import INT32_BYTES, NamedBytes
 from bitsynth.network.machine_code.results import FinishingPrograms, OutputTensor, ResultCheck
 from bitsynth.network.machine_code.sums import Convolution
 from bitsynth.network.program import LayerStep, alias_root
@@ -83,6 +83,11 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
     def is_proved(self) -> bool:
         """Whether each activation meets the weight that the certificate says."""
         return self.verdict == "proved"
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the code is wrong."""
+        return self.verdict == "refused"
 
 
 def prove_layers(
@@ -226,9 +231,9 @@ class LayerProof:
                 f"{text.name}_arena_bytes returns {size:,}: less than the plan's, or 2^{_PLACES_BITS} or more"
             )
         starts = dict(zip(of_caller, (x & -_ALIGN for x in pointers), strict=True))
-        places = self._places(arena, size, starts)
+        arrays = self._arrays(arena, size, starts)
         arguments = [self.number, self.number + 1, *starts.values(), arena, size, 0]
-        status = call.run(self.function, arguments, [*places.values()], stack=stack, back=back)
+        status = call.run(self.function, arguments, [*arrays.values()], stack=stack, back=back)
         if status:
             raise WrongCall(f"{self.function} returns {status} for step {self.number}")
         weights = layer.computed_codes
@@ -237,28 +242,29 @@ class LayerProof:
             kernel, layer.plan.computed, layer.plan.product, weights, np.asarray(layer.bias), step.image
         )
         used = tuple(field for field in ("program", "residual") if field in epilogue.programs)
-        result = OutputTensor(places["out", 0].start, _result_bytes(layer), layer.plan.spec.out_layout, used)
+        result = OutputTensor(arrays["out", 0].start, _result_bytes(layer), layer.plan.spec.out_layout, used)
         outputs = [result]
         if len(step.outputs) > 1:
-            outputs.append(OutputTensor(places["out", 1].start, INT32_BYTES, Layout.NHWC, ("residual",)))
+            outputs.append(OutputTensor(arrays["out", 1].start, INT32_BYTES, Layout.NHWC, ("residual",)))
         self.results = ResultCheck(call, convolution, epilogue, outputs).run()
 
-    def _places(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
+    def _arrays(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
         """Return the buffers of the step and its scratch memory, in an arena of `size` bytes.
 
         Those that the caller gives lie at `starts`.
         """
         buffers, plan = self.text.program.buffers, self.text.plan
         first = -(-arena // _ALIGN) * _ALIGN
-        places: dict[tuple[str, int], MemoryPlace] = {}
-        for kind, names in (("in", self.step.inputs), ("out", self.step.outputs)):
-            for k, name in enumerate(names):
-                root = alias_root(buffers, name)
-                start = first + plan.offsets[root] if root in plan.offsets else starts[root]
-                places[kind, k] = MemoryPlace((kind, k), start, buffers[name].bytes, writable=kind == "out")
+        arrays: dict[tuple[str, int], MemoryPlace] = {}
+        inputs = [(NamedBytes("in", k), name) for k, name in enumerate(self.step.inputs)]
+        outputs = [(NamedBytes("out", k), name) for k, name in enumerate(self.step.outputs)]
+        for array, name in (*inputs, *outputs):
+            root = alias_root(buffers, name)
+            start = first + plan.offsets[root] if root in plan.offsets else starts[root]
+            arrays[array] = MemoryPlace(array, start, buffers[name].bytes, writable=array.kind == "out")
         scratch = first + plan.bytes
-        places["scratch", 0] = MemoryPlace("scratch memory", scratch, arena + size - scratch, writable=True)
-        return places
+        arrays["scratch", 0] = MemoryPlace("scratch memory", scratch, arena + size - scratch, writable=True)
+        return arrays
 
 
 def _random_address(region: int) -> int:

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
 from bitsynth.network.machine_code.calls import KernelCall, ProgramCall, StepCall, WrongCall
-from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, named
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, NamedBytes, named
 from bitsynth.network.machine_code.sums import CallSums, Convolution, Pixel, RowSums
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
+
+RESIDUAL = NamedBytes("in", 1)
+"""The second input of a layer that adds it to its results."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class OutputTensor:
     programs: tuple[str, ...]
 
     def address(self, number: int) -> int:
-        """Return the address of the element at a place."""
+        """Return the address of an element by its number in memory order."""
         return self.start + number * self.size
 
 
@@ -127,7 +130,7 @@ class ResultCheck:
                     yield from (Element(pixel, channel) for channel in range(g.out_channels))
 
     def _number_of(self, element: Element, layout: str = Layout.NHWC) -> int:
-        """Return the place of an element in a tensor, with channels last if the layout is not another."""
+        """Return the number of an element in memory order, with channels last if the layout is not another."""
         (high, wide), p = self.convolution.output, element.pixel
         channels = self.convolution.spec.geometry.out_channels
         if layout == Layout.NCHW:
@@ -153,10 +156,10 @@ class ResultCheck:
         if len(factors) != 1:
             raise NotShown("it is no accumulator")
         (((name, first), times),) = factors.items()
-        if not isinstance(name, tuple) or name[0] != "sums" or times != 1:
+        if not isinstance(name, NamedBytes) or name.kind != "sums" or times != 1:
             raise NotShown("it is no accumulator")
-        row, column = divmod(first // INT32_BYTES, self.call.kernel_calls[name[1]].width)
-        return _Sum(name[1], row, column, added)
+        row, column = divmod(first // INT32_BYTES, self.call.kernel_calls[name.number].width)
+        return _Sum(name.number, row, column, added)
 
     def _before(self, field: str, element: Element, data: Bytes) -> Bytes:
         """Return the accumulator, or what it became, of which a program made the bytes `data` of an element."""
@@ -169,10 +172,10 @@ class ResultCheck:
             raise WrongCall(f"it is no result of {name}")
         number, start = result
         size, call = len(data), self.call.program_calls[number]
-        if data != [(("results", number), start + k) for k in range(size)] or start % size or call.name != name:
+        if data != NamedBytes("results", number).bytes(start, size) or start % size or call.name != name:
             raise WrongCall(f"it is no result of {name}")
-        row, place = divmod(start // size, call.columns)
-        unit, lane = divmod(place, call.program.unit)
+        row, result_column = divmod(start // size, call.columns)
+        unit, lane = divmod(result_column, call.program.unit)
         self._require_constants(field, call, element, unit, lane)
         column = unit * call.program.unit + self._lanes[field][lane]
         if call.of_rows:
@@ -180,7 +183,7 @@ class ResultCheck:
         if size_of := call.program.other_bytes:
             of_element = self._number_of(element) * size_of
             other = call.others[row][column * size_of : (column + 1) * size_of]
-            if other != [(("in", 1), of_element + k) for k in range(size_of)]:
+            if other != RESIDUAL.bytes(of_element, size_of):
                 raise WrongCall(f"{name} adds another element of the residual to it")
         return call.sums[row][column * INT32_BYTES : (column + 1) * INT32_BYTES]
 

@@ -23,7 +23,7 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.network.machine_code.calls import FIRST_KNOWN, PAD, CodeArray, KernelCall, StepCall, WrongCall, numbered
 from bitsynth.network.machine_code.columns import codes_of_columns
 from bitsynth.network.machine_code.idle_weights import ignores_rows_of_idle_weights
-from bitsynth.network.machine_code.linear import Bytes, named
+from bitsynth.network.machine_code.linear import Bytes, NamedBytes, named
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec, affine
@@ -136,11 +136,11 @@ class Convolution:
         inside = g.in_channels // g.groups
         first = group * inside
         weights = self.codes[list(channels)].astype(np.int64)
-        places = [self._byte_numbers[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
+        of_taps = [self._byte_numbers[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
         factors = [self.factors[weights[:, :, ky, kx]].T for ky, kx, _, _ in taps]
         if not taps:
             return np.zeros(0, np.int64), np.zeros((0, len(weights)), np.int64), self._added(weights, [], channels)
-        codes, of_codes = np.concatenate(places), np.concatenate(factors)
+        codes, of_codes = np.concatenate(of_taps), np.concatenate(factors)
         order = np.argsort(codes)
         return codes[order], of_codes[order], self._added(weights, taps, channels)
 
@@ -241,7 +241,7 @@ class CallSums:
             if name is None:
                 raise WrongCall("a row holds bytes that were not packed")
             packing_number, start = name
-            of_row = [(("row", packing_number), start + b) for b in range(size)]
+            of_row = NamedBytes("row", packing_number).bytes(start, size)
             if segment[at : at + size] != of_row or start % shape.row_bytes:
                 raise WrongCall("a step of a row has parts of several steps")
             whole, steps = self._whole_row(packing_number, shape.k_step), size // shape.row_bytes
@@ -274,9 +274,10 @@ class CallSums:
         added, terms = self.call.values.of(kernel_call.terms[row])
         parts = [np.zeros(0, np.int64)]
         for (name, first), times in terms.items():
-            if not isinstance(name, tuple) or name[0] != "term" or first or not 0 < times < len(codes) + 1:
+            is_term = isinstance(name, NamedBytes) and name.kind == "term"
+            if not isinstance(name, NamedBytes) or not is_term or first or not 0 < times < len(codes) + 1:
                 raise WrongCall(f"the number of row {row} is no sum of rows' terms")
-            parts += [self.call.packed[name[1]]] * times
+            parts += [self.call.packed[name.number]] * times
         packed = np.sort(np.concatenate(parts))
         if row_terms(self.convolution.kernel, self.convolution.product)[0] == 0:  # Then code 0 adds nothing.
             packed, codes = packed[packed != FIRST_KNOWN], codes[codes != FIRST_KNOWN]
