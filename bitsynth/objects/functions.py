@@ -19,7 +19,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.objects.declared import machine_table
 from bitsynth.objects.elf import ObjectFile
-from bitsynth.objects.memory import MemoryPlace, NotShown
+from bitsynth.objects.memory import MemoryPlace, NotShown, OutOfPlace
 from bitsynth.objects.placement import MemoryLayout, layouts_of, random_start, two_files
 from bitsynth.objects.polynomials import BitPolynomial, constant, counterexample, sum_of, value
 from bitsynth.objects.processor import CodeProcessor
@@ -108,8 +108,8 @@ def prove_functions(
 ) -> list[FunctionVerdict]:
     """Return what is shown of the functions of the object at `path`, one by one, in order of their first call.
 
-    Refuted says where a function computes something else; a function that is not understood has a verdict that says
-    why. SpecError if the object is none of the architecture.
+    Refuted says where a function computes something else, or leaves its buffers; a function that is not understood has
+    a verdict that says why. SpecError if the object is none of the architecture.
     """
     loaded, values = random_start(), Contents()
     first = TableMemory(values)
@@ -127,7 +127,7 @@ def prove_functions(
             try:
                 for processor, memory, layout in zip(processors, memories, layouts_of(loaded, aligned), strict=True):
                     verdict.numbers += _compare(processor, memory, call, layout)
-            except _Different as why:
+            except (_Different, OutOfPlace) as why:
                 raise Refuted(f"{path.name}, {function}: with {call.sizes}: {why}") from None
             except NotShown as why:
                 verdict.why = f"with {call.sizes}: {why}"

@@ -11,6 +11,7 @@ The codes of a step may be in any order, if that is the same in rows and columns
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -35,6 +36,26 @@ _SUM, _TERM = 8, 4
 """Bytes of a sum in a packed operand, and of a row's term."""
 _ROOM = 64
 """Bytes behind the last row that may be read, in some calls."""
+
+_LARGEST = (1 << 63) - 1
+"""The most bytes of an object."""
+_NO_SIZE, _REFUSED = (1 << 64) - 1, (1 << 32) - 1
+"""Results for sizes that no object has: of functions that return sizes, and of those that pack."""
+_BEYOND_ALL = (
+    (_NO_SIZE, 1),
+    (1, _NO_SIZE),
+    (_NO_SIZE, _NO_SIZE),
+    (_NO_SIZE, 0),
+    (0, _NO_SIZE),
+    (1 << 32, 1 << 31),
+    (1 << 31, 1 << 32),
+    (1 << 33, 1 << 33),
+    (3, 1 << 62),
+    (1 << 62, 3),
+    (1 << 63, 2),
+    (2, 1 << 63),
+)
+"""Numbers of vectors and of codes of each, of which most are more than an object holds; some products overflow."""
 
 CodeBits = Sequence[BitPolynomial]
 """The bits of a code, the lowest first."""
@@ -243,12 +264,23 @@ class PackerDeclarations:
     def _sizes_of_operands(self) -> Iterator[DeclaredCall]:
         """Yield calls of the functions that return the bytes of packed operands."""
         for operand, (first, second) in (("act", ("m", "k")), ("wgt", ("k", "n"))):
-            for vectors in (0, 1, 7, 1000):
-                for k in (0, 1, 129):
-                    bytes_of = self._operand_bytes(operand, vectors, k)[1]
-                    pair = (vectors, k) if operand == "act" else (k, vectors)
-                    sizes = f"{first} {pair[0]}, {second} {pair[1]}"
-                    yield DeclaredCall(f"{self._name}_{operand}_bytes", sizes, pair, result=(bytes_of, _WORD))
+            few = [(vectors, k) for vectors in (0, 1, 7, 1000) for k in (0, 1, 129)]
+            for vectors, k in (*few, *self._about_the_largest(operand), *_BEYOND_ALL):
+                bytes_of = self._operand_bytes(operand, vectors, k)[1]
+                pair = (vectors, k) if operand == "act" else (k, vectors)
+                sizes = f"{first} {pair[0]}, {second} {pair[1]}"
+                result = bytes_of if bytes_of <= _LARGEST else _NO_SIZE
+                yield DeclaredCall(f"{self._name}_{operand}_bytes", sizes, pair, result=(result, _WORD))
+
+    def _about_the_largest(self, operand: str) -> Iterator[tuple[int, int]]:
+        """Yield vectors and codes of the largest operands that an object holds, and one vector more."""
+        for k in (0, 1, 129):
+
+            def bytes_of(vectors: int, k: int = k) -> int:
+                return self._operand_bytes(operand, vectors, k)[1]
+
+            most = bisect_right(range(_LARGEST), _LARGEST, key=bytes_of) - 1
+            yield from ((most, k), (most + 1, k))
 
     def _is_row(self, operand: str) -> bool:
         return (operand == "act") != self._kernel.swapped
@@ -276,6 +308,15 @@ class PackerDeclarations:
             (1, 2 * step + 1),
         ):
             yield self._operand_call(operand, vectors, k)
+        for vectors, k in (*self._about_the_largest(operand), *_BEYOND_ALL):
+            if vectors * k > _LARGEST or self._operand_bytes(operand, vectors, k)[1] > _LARGEST:
+                yield self._refused_call(operand, vectors, k)
+
+    def _refused_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
+        """Return the call for an operand whose codes or bytes no object holds: it touches no memory."""
+        pair = (vectors, k) if operand == "act" else (k, vectors)
+        sizes = f"{pair[0]} x {pair[1]} codes"
+        return DeclaredCall(f"{self._name}_pack_{operand}", sizes, (*pair, 0, 0), result=(_REFUSED, 4))
 
     def _operand_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
         kernel, of_rows = self._kernel, self._is_row(operand)
