@@ -265,11 +265,18 @@ def _ties(isa: Isa, kernel: Kernel) -> bool:
     )
 
 
+def _pinning(isa: Isa, kernel: Kernel) -> str:
+    """Return the set's statement that keeps values of this kind of kernel in their registers; "" for its usual one."""
+    if kernel.together > 1:
+        return isa.table.pin_pairs
+    accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
+    return isa.table.pin_tile if accs == {isa.tile.bits} else ""
+
+
 def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     """Return the template's values that are C of instructions, their macros, and the packing of inputs."""
     kernel = proved.artifact
-    accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
-    scope = Scope(isa, {*kernel.forms}, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
+    scope = Scope(isa, {*kernel.forms}, pinning=_pinning(isa, kernel), ties=_ties(isa, kernel))
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)

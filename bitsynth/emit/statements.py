@@ -27,21 +27,21 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    Only the instructions `forms` are written, those that a proof covers. With `adds_to_tile`, steps add to lanes as
-    wide as the tile's. With `ties`, held values are tied for clang, which otherwise separates instructions of the
-    scalar last row from the vector instructions to issue with.
+    Only the instructions `forms` are written, those that a proof covers. `pinning` is the statement that keeps a value
+    in its register, the set's `pin` if it is empty. With `ties`, held values are tied for clang, which otherwise
+    separates instructions of the scalar last row from the vector instructions to issue with.
     """
 
     isa: Isa
     forms: Collection[str]
     types: dict[str, VecType] = field(default_factory=dict)
     macros: dict[str, str] = field(default_factory=dict)
-    adds_to_tile: bool = False
+    pinning: str = ""
     ties: bool = False
 
     def inner(self) -> Scope:
         """Return a scope inside this one, of the same file."""
-        return Scope(self.isa, self.forms, dict(self.types), self.macros, self.adds_to_tile, self.ties)
+        return Scope(self.isa, self.forms, dict(self.types), self.macros, self.pinning, self.ties)
 
     def ctype(self, kind: VecType) -> str:
         """Return the C type of a register."""
@@ -180,8 +180,7 @@ class Scope:
 
     def pin(self, name: str) -> list[str]:
         """Return a statement that keeps a value in its register, if the instruction set wants such."""
-        table = self.isa.table
-        text = (self.adds_to_tile and table.pin_tile) or table.pin
+        text = self.pinning or self.isa.table.pin
         if not text:
             return []
         self.macros["PIN"] = f"#define PIN(x) {text.format(x='x').removesuffix(';')}"

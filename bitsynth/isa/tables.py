@@ -162,9 +162,10 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `cast` views a register as another type. `pin` is a statement that keeps compilers from mixing the rows of a tile,
     which makes them spill; accumulators of a step whose first run is peeled go without it if `pin_peeled` is false, as
     compilers copy those; `pin_tile` stands in its place in kernels whose steps add to lanes of the tile's width, which
-    live as long as the loop over K. `hold` is one that keeps a value's place in the text, `address` one that keeps an
-    address in a register. `probes` are C expressions that ask for each feature of the host, after the architecture's
-    `probe`. `cpus` names those of the set it `extends` that it keeps; all if it names none.
+    live as long as the loop over K, and `pin_pairs` in kernels of pairs of rows. `hold` is one that keeps a value's
+    place in the text, `address` one that keeps an address in a register. `probes` are C expressions that ask for each
+    feature of the host, after the architecture's `probe`. `cpus` names those of the set it `extends` that it keeps; all
+    if it names none.
     """
 
     name: str
@@ -191,6 +192,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     halves: HalvesTable | None = None
     pin_peeled: bool = True
     pin_tile: str = ""
+    pin_pairs: str = ""
     paper: PaperTable | None = None
 
     @property
