@@ -12,6 +12,7 @@ from bitsynth.graph.passes import GraphPass
 from bitsynth.graph.passes.sequences import flatten_sequences
 from bitsynth.graph.passes.slices import lift_slices
 from bitsynth.graph.passes.unread_channels import drop_unread_channels
+from bitsynth.graph.passes.wide_activations import split_wide_activations
 from bitsynth.graph.passes.zero_points import distribute_zero_points
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.sinking import sink_moves
@@ -27,5 +28,6 @@ def lowering_passes(target: NetworkTarget) -> tuple[GraphPass, ...]:
         GraphPass("flatten-sequences", flatten_sequences),
         GraphPass("lift-slices", lift_slices),
         GraphPass("sink-moves", partial(sink_moves, target=target)),
+        GraphPass("split-wide-activations", split_wide_activations),
         GraphPass("drop-unread-channels", drop_unread_channels),
     )
