@@ -142,11 +142,16 @@ class PackerDeclarations:
         for operand in ("act", "wgt"):
             yield from self._operands(operand)
 
+    @property
+    def _long(self) -> int:
+        """The codes of a row of several steps and words, and some more."""
+        return 3 * max(self._kernel.k_step, _WORD_CODES) + 5
+
     def _lengths(self) -> list[int]:
         """Return numbers of codes: none, one, about the ends of steps, and of 16 and 64 codes."""
         step = self._kernel.k_step
         ends = {step, _WORD_CODES}
-        return sorted({0, 1, 17, 3 * max(step, _WORD_CODES) + 5} | {n + k for n in ends for k in (-1, 0, 1)})
+        return sorted({0, 1, 17, self._long} | {n + k for n in ends for k in (-1, 0, 1)})
 
     # Rows.
 
@@ -306,6 +311,8 @@ class PackerDeclarations:
             (unit, step),
             (unit + 1, step + 1),
             (1, 2 * step + 1),
+            (2, _WORD_CODES + 1),
+            (1, self._long),
         ):
             yield self._operand_call(operand, vectors, k)
         for vectors, k in (*self._about_the_largest(operand), *_BEYOND_ALL):

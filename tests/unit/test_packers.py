@@ -70,6 +70,7 @@ WRONG = {
     "words of another bit": (WORDS, "words[0] & mask", "words[0] & (mask | mask << 8)"),
     "a gathered bit": (WORDS, "bits[2] | bits[3] << 1", "bits[2] | bits[3] << 2"),
     "bytes of a size": (BYTES, "steps, COLUMN_BYTES), 8)", "steps, COLUMN_BYTES), 4)"),
+    "long rows of an operand": (BYTES, "1, k, codes + row * apart, 0,", "1, k, codes + row * (apart - k / 64), 0,"),
     "a size that no object has": (BYTES, "inputs > PTRDIFF_MAX || ", ""),
     "a product that overflows": (BYTES, "&z) ? SIZE_MAX : z;", "&z) ? z : z;"),
     "a result": (BYTES, "codes, 1, n, packed);\n    return 0;", "codes, 1, n, packed);\n    return 1;"),
