@@ -42,6 +42,7 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import machine_table
 from bitsynth.objects.elf import read_object
 from bitsynth.objects.prove import prove_all_sizes, prove_object, sizes_of
+from bitsynth.objects.reference import Sizes
 from bitsynth.store.matmul import MATMUL
 
 KERNELS = (
@@ -225,25 +226,34 @@ def emulated(path: Path, name: str, isa: Isa) -> Callable[..., None]:
     return call
 
 
+def function_of(path: Path, name: str, isa: Isa) -> Callable[..., None]:
+    """Return the function of a library, which takes numbers and arrays: native, or emulated."""
+    return native(path, name) if isa.table.arch == features.arch() else emulated(path, name, isa)
+
+
+def stored(call: Callable[..., None], kernel: Kernel, sizes: Sizes, fill: str, rng: np.random.Generator) -> bytes:
+    """Return what a microkernel stores for one size and one kind of bytes; past the tiles too."""
+    size = sizes.steps * kernel.row_bytes + 8
+    rows = [placed(buffers(rng, fill, size), 8) for _ in range(kernel.rows * sizes.segments)]
+    w = placed(buffers(rng, fill, sizes.tiles * sizes.all_steps * kernel.columns * kernel.column_bytes + 8), 8)
+    g = placed(buffers(rng, "random", 4 * sizes.tiles * kernel.columns + 8), 4)
+    h = placed(buffers(rng, "random", 4 * kernel.rows + 8), 4)
+    width = kernel.columns * sizes.tiles + 4
+    c = placed(np.full(4 * width * kernel.rows + 4096, 0xA5, np.uint8), 4)
+    call([sizes.tiles, sizes.segments, sizes.steps], rows, [w, g, h, c], width)
+    return c.tobytes() + w.tobytes() + g.tobytes() + h.tobytes() + b"".join(row.tobytes() for row in rows)
+
+
 def results(path: Path, name: str, kernel: Kernel) -> Iterator[bytes]:
     """Yield what the function stores, of each size and each kind of bytes; past the tiles too."""
     isa = load(kernel.isa)
-    here = isa.table.arch == features.arch()
-    call = native(path, name) if here else emulated(path, name, isa)
+    most_steps = MOST_STEPS if isa.table.arch == features.arch() else MOST_EMULATED
+    call = function_of(path, name, isa)
     rng = np.random.default_rng(1)
     for sizes in sizes_of(kernel):
-        if sizes.all_steps > (MOST_STEPS if here else MOST_EMULATED):
-            continue
-        for fill in FILLS:
-            size = sizes.steps * kernel.row_bytes + 8
-            rows = [placed(buffers(rng, fill, size), 8) for _ in range(kernel.rows * sizes.segments)]
-            w = placed(buffers(rng, fill, sizes.tiles * sizes.all_steps * kernel.columns * kernel.column_bytes + 8), 8)
-            g = placed(buffers(rng, "random", 4 * sizes.tiles * kernel.columns + 8), 4)
-            h = placed(buffers(rng, "random", 4 * kernel.rows + 8), 4)
-            width = kernel.columns * sizes.tiles + 4
-            c = placed(np.full(4 * width * kernel.rows + 4096, 0xA5, np.uint8), 4)
-            call([sizes.tiles, sizes.segments, sizes.steps], rows, [w, g, h, c], width)
-            yield c.tobytes() + w.tobytes() + g.tobytes() + h.tobytes() + b"".join(row.tobytes() for row in rows)
+        if sizes.all_steps <= most_steps:
+            for fill in FILLS:
+                yield stored(call, kernel, sizes, fill, rng)
 
 
 def computes_the_same(path: Path, right: list[bytes], name: str, kernel: Kernel) -> bool:
