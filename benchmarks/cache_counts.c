@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A plugin of qemu-user: executed instructions and cache misses of the code at addresses from..to.
  *
  * Counts and caches live in the file `state`, which others may read, and fill with zeros to begin anew. Two levels of

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* pool_dispatch THREADS ROUNDS: nanoseconds of every round, one line each:
  * empty tasks, a task for every thread that waits for all others, the same after sleep. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,4 +1,4 @@
-"""Text that others wrote, made fit for terminals, pages, comments and messages."""
+"""Text for terminals, pages, comments and messages: what others wrote, made fit for them, and numbers with nouns."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def abbreviated(text: str, most: int) -> str:
         return text
     end = most // 4
     return f"{text[: most - end - 3]}...{text[-end:]}"
+
+
+def count(n: int, what: str) -> str:
+    """Return a number and a noun, as in "1 query" or "3 queries"."""
+    many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    return f"{n:,} {what if n == 1 else many}"

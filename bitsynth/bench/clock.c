@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* `loops` times 32 additions, each waiting for the one before: as many core cycles. */
 #include <stddef.h>
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Ticks that parts of layers take: linked so that calls of the functions below come here first, one
  * thread at a time. */
 #include "bs_depthwise.h"

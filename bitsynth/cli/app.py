@@ -18,7 +18,7 @@ _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
     "3 undecided: the solver's budget is spent; 4 a compiler, an emulator or the file system failed; "
     "130 interrupted, 143 terminated, 129 hung up."
-    "\n\nBITSYNTH_CACHE is the folder of your own kernels, BITSYNTH_BUILD_CACHE that of compiled code."
+    "\n\nBITSYNTH_CACHE is the folder of your own kernels; BITSYNTH_BUILD_CACHE is the folder of compiled code."
 )
 
 
@@ -38,9 +38,7 @@ class CommandEntry:
 
 
 _BENCH = (
-    CommandEntry(
-        "network", "Measure a network and each of its steps, ONNX Runtime and OpenVINO.", "bench_network:network"
-    ),
+    CommandEntry("network", "Measure a network, each of its steps, and other runtimes.", "bench_network:network"),
     CommandEntry(
         "resnet18", "Measure the convolutions of ResNet-18, and fp32 and int8 of other packages.", "bench:resnet18"
     ),
@@ -52,8 +50,8 @@ _ISA = (
     CommandEntry("check", "Compare every declared instruction with the processor's own.", "isa:check"),
 )
 COMMANDS = (
-    CommandEntry("inspect", "Show a quantized ONNX file node by node.", "inspect:inspect", panel="Networks"),
-    CommandEntry("compile", "Write a quantized ONNX file as a C library.", "compile:compile_network", panel="Networks"),
+    CommandEntry("inspect", "Show a quantized network node by node.", "inspect:inspect", panel="Networks"),
+    CommandEntry("compile", "Write a quantized network as a C library.", "compile:compile_network", panel="Networks"),
     CommandEntry("quantize", "Quantize a float network for a processor.", "quantize:quantize", panel="Networks"),
     CommandEntry(
         "check", "Compare a compiled network with its reference and other runtimes.", "check:check", panel="Networks"
@@ -172,7 +170,7 @@ def start(
     ctx: typer.Context,
     version: Version = False,
 ) -> None:
-    """Compile low-bit quantized ONNX networks to C, with proved kernels for NEON, AVX2 and AVX-512."""
+    """Compile low-bit networks, ONNX or TensorFlow Lite, to C, with proved kernels for NEON, AVX2 and AVX-512."""
     if version:
         import bitsynth
 

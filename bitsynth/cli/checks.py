@@ -182,7 +182,7 @@ def concerns(verdict: Verdict) -> bool:
 def _processor() -> Iterator[Finding]:
     """Yield the processor, with the cost model that is chosen for it, and the emulator if one runs the system."""
     known = {cpu: None for name in load.names() if (cpu := _cpu(name))}
-    title = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
+    title = ", ".join([here().title, *(f"kernels for {cpu}" for cpu in known)])
     yield Finding("processor", title, "decides which kernels are chosen", "", "processor")
     if by := here().emulator:
         yield Finding("times", "", "measure kernels", f"{by} runs this system; name a board with --device", "processor")

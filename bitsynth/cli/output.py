@@ -27,6 +27,7 @@ from rich.text import Text
 from bitsynth.cli import interrupts
 from bitsynth.errors import ToolError
 from bitsynth.files import ADVICE
+from bitsynth.printable import count as count  # noqa: PLC0414
 from bitsynth.printable import printable
 from bitsynth.progress import Progress, silent
 
@@ -253,12 +254,6 @@ def _live(target: Console, title: str, bar: bool) -> Iterator[Progress]:
             live.update(task, message=message[:room], completed=done, total=total)
 
         yield show
-
-
-def count(n: int, what: str) -> str:
-    """Return a number and a noun, as in "1 query" or "3 queries"."""
-    many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
-    return f"{n:,} {what if n == 1 else many}"
 
 
 def require_writable(folder: Path, advice: str = ADVICE) -> None:

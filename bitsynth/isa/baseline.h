@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* What bitsynth's kernels are compared with: one tile of ROWS x COLUMNS, at the processor's peak.
  *
  * c = a times w over `steps` steps of K_STEP positions of K. A step of `a` is ROWS x K_STEP, one of

@@ -263,7 +263,7 @@ class PackedLayer:
             "image": spec.image,
             "name": name,
         }
-        return f"{command('emit-layer', 'WEIGHTS.npz', options)} -o {name}"
+        return f"{command('emit-layer', 'WEIGHTS.npz', options)} -o FOLDER"
 
 
 def _is_dense(plan: LayerPlan) -> bool:

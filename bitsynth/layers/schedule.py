@@ -10,6 +10,7 @@ from bitsynth.emit.runtime_abi import CONV_ALGORITHM, Number
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load_table, names
 from bitsynth.kernel.program import BIT_AXES
+from bitsynth.printable import count
 from bitsynth.spec.options import METHODS, SKETCHES, KernelOptions
 
 OPERANDS = ("8x8", "8x4", "8x2", "4x8", "2x8")
@@ -113,12 +114,12 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.method == DEPTHWISE:
             return f"{self.isa} {self.method}, {self.channels} channels in lanes"
         order = "columns first" if self.columns_first else "pixels first"
-        blocks = f", blocks of {self.block_rows} pixels" if self.block_rows else ""
-        bands = f", bands of {self.band_rows} rows" if self.band_rows else ""
-        rows = f", {self.rows} rows" if self.rows else ""
+        blocks = f", blocks of {count(self.block_rows, 'pixel')}" if self.block_rows else ""
+        bands = f", bands of {count(self.band_rows, 'row')}" if self.band_rows else ""
+        rows = f", {count(self.rows, 'row')}" if self.rows else ""
         sketch = f" of the {self.sketch} sketch" if self.sketch != "exact" else ""
-        flushes = f", a flush every {self.flush_steps} steps" if self.flush_steps else ""
-        unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
+        flushes = f", a flush every {count(self.flush_steps, 'step')}" if self.flush_steps else ""
+        unrolled = f", unrolled {count(self.unroll, 'time')}" if self.unroll else ""
         planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
         operands = f" of {self.operands} bits" if self.operands else ""
         steps = f" in steps of {self.k_step}" if self.k_step else ""

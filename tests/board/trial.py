@@ -115,7 +115,7 @@ def test_command() -> str:
 def local(root: Path, bitsynth: str) -> None:
     """What runs in the system itself."""
     run = inside(root)
-    expect([*run, f"{bitsynth} doctor"], "neon_dotprod: run: natively", "chosen for as a76", "an emulator of programs")
+    expect([*run, f"{bitsynth} doctor"], "neon_dotprod: run: natively", "kernels for a76", "an emulator of programs")
     expect([*run, f"{bitsynth} bench resnet18 --layers C11"], NO_TIME, code=2)
 
 

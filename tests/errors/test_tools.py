@@ -446,7 +446,7 @@ def test_doctor_on_a_board_lists_what_its_own_code_needs(monkeypatch, capsys):
     monkeypatch.setattr(checks, "_verdict", lambda isa: checks.Verdict(isa.name, "cannot", "no compiler"))
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
-    assert "Cortex-A72, chosen for as a72" in said
+    assert "Cortex-A72, kernels for a72" in said
     assert "an emulator of programs runs this system" in said
     assert "native C compilers (aarch64)" in said
     others = "cross C compilers", "unicorn", "ziglang", "qemu-", "avx2", "gcc-aarch64"

@@ -60,7 +60,7 @@ def test_the_header_names_the_command():
     said = " ".join(made.replace("\n *", " ").split())
     assert (
         "command bitsynth compile MODEL.onnx --isa avx2 --batch 3 --reference exact --input-bits 2 --input-scale 0.5 "
-        "--input-encoding signed --weights-file --name net -o net" in said
+        "--input-encoding signed --weights-file --name net -o FOLDER" in said
     )
     fixed = NetworkText("net", program, plan_arena(program), reading={**reading, "fixed": {"x": None}}).own()["net.h"]
     assert "bitsynth compile" not in fixed

@@ -68,14 +68,14 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network and each of its steps, ONNX Runtime and OpenVINO.
+    """Measure a network, each of its steps, and other runtimes.
 
-    These run the same file, if they can; its twin in floats, without quantizers; and that twin quantized to int8 by
-    ONNX Runtime. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI in the environment OpenVINO leaves AMX out, with AVX2 also
-    AVX-512. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite file is run by LiteRT
-    instead, with its default kernels (XNNPACK) and with its own. All are measured alternately, round by round, on
-    random inputs and with the same number of threads. A ratio is the median of the rounds' ratios. A contender that
-    takes more than a second a call is measured once. Steps are measured one by one.
+    ONNX Runtime and OpenVINO run the same file, if they can; its twin in floats, without quantizers; and that twin
+    quantized to int8 by ONNX Runtime. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI in the environment OpenVINO leaves AMX
+    out, with AVX2 also AVX-512. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite
+    file is run by LiteRT instead, with its default kernels (XNNPACK) and with its own. All are measured alternately,
+    round by round, on random inputs and with the same number of threads. A ratio is the median of the rounds' ratios. A
+    contender that takes more than a second a call is measured once. Steps are measured one by one.
     An emulated instruction set is refused, because an emulator's times mean nothing.
 
     With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime

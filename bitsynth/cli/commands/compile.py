@@ -66,7 +66,7 @@ def compile_network(
     weights_file: WeightsFile = False,
     as_json: Json = False,
 ) -> None:
-    """Write a quantized ONNX file as a C library.
+    """Write a quantized network as a C library.
 
     It is C11 that builds with any compiler and needs nothing else: header, steps, weights, kernels and runtime, a
     self-test against the reference, an example and CMakeLists.txt. Build and test it with
@@ -159,11 +159,11 @@ def _ends(report: NetworkReport) -> list[str]:
     """Return the lines below the table: totals of steps, work and memory."""
     macs, cycles = (sum(getattr(s, k) for s in report.steps) for k in ("macs", "cycles"))
     by = {kind: sum(s.kind == kind for s in report.steps) for kind in ("layer", "glue", "plain")}
+    work = f"; {macs:,} MAC in layers, expected in {cycles:,} cycles" if cycles else ""
     return [
         *plain_reasons(report),
-        f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
-        f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
+        f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C{work}",
         *slow_products(report.products),
-        f"weights {report.weight_bytes:,} bytes; arena {report.arena_bytes:,} bytes, "
-        f"{report.arena_bound:,} by any plan at least",
+        f"weights {report.weight_bytes:,} bytes; arena {report.arena_bytes:,} bytes, no plan needs less than "
+        f"{report.arena_bound:,}",
     ]

@@ -67,7 +67,7 @@ def inspect(
     html: HtmlFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show a quantized ONNX file node by node.
+    """Show a quantized network node by node.
 
     For each node: its result's integers or floats, range, shape and weights, and why a product stays in floats. With
     --isa also what computes the node there: a layer with its schedule, glue or plain C. Nothing in the file is

@@ -23,7 +23,10 @@ FormOption = Annotated[
 ]
 Peers = Annotated[
     bool,
-    typer.Option("--peers/--no-peers", help="Whether to measure ONNX Runtime and emx-onnx-cgen too, if installed."),
+    typer.Option(
+        "--peers/--no-peers",
+        help="Whether to measure ONNX Runtime, OpenVINO, emx-onnx-cgen and LiteRT too, if installed.",
+    ),
 ]
 Threads = Annotated[
     int,

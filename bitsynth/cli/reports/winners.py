@@ -50,11 +50,13 @@ def legend(width_map: Map) -> list[str]:
     """Return lines that explain a cell, what it is compared with, and that nothing is proved."""
     baselines = [r for r in (width_map.int8, width_map.fp32) if r]
     compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in baselines) or "nothing: no peak is known here"
+    starred = any((best := width_map.winner(c)) and best[0] == INT8 for c in width_map.cells)
+    star = "* int8 is faster than every kernel here. " if starred else ""
     return [
         f"A: bits of unsigned activations. W: bits of bipolar weights (signed with 8 bits). Cycles are per {MACS} "
         "multiply-accumulates. x int8, x fp32: how many times faster the best kernel is than an int8 and an fp32 loop.",
         *_slash(width_map),
-        f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
+        f"{star}Compared with, in multiply-accumulates a cycle: {compared}.",
         "Other encodings run the same kernels; `bitsynth bench resnet18 --weight-encoding bipolar,signed,ternary` "
         "measures what their accumulators cost in addition.",
         "Kernels are planned and priced by the cost model, not proved; `bitsynth synth` proves them.",

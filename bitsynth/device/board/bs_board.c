@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* The runner of a board: reads a job, as bitsynth/device/job.py lays it out, checks and times its layers and prints a
  * line of JSON for each. It ends when its standard input does: whoever started it is gone. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A float convolution, what bitsynth's layers are compared with on a board: written for bitsynth, no library's.
  * Channels last, one image, one group. Padding is copied around the image, weights are packed beforehand, and a tile
  * of pixels and channels stays in registers; vectors are GCC's, so that each processor gets its own. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* The kernels a runner was built with; bs_kernels.c is written for each. */
 #ifndef BS_KERNELS_H
 #define BS_KERNELS_H

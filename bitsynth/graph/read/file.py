@@ -70,7 +70,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_file(path, _MAX_BYTES)
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+        raise SpecError(f"{path}: cannot read it: {error.strerror or error}") from None
 
 
 def is_tflite_file(path: Path, data: bytes) -> bool:

@@ -264,7 +264,7 @@ class Glue(ABC):
         if not all(map(_is_literal, own.values())) or len(given) > _MAX_COMMAND_LETTERS:
             return ""
         layer = f'"{type(self).__name__}({given})"'
-        return f"{command('emit-glue', layer, {'isa': self.isa, 'name': name})} -o {name}"
+        return f"{command('emit-glue', layer, {'isa': self.isa, 'name': name})} -o FOLDER"
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the layer under `name` into `folder`; their paths.

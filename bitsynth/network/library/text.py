@@ -70,7 +70,7 @@ def compile_command(
     }
     inputs = [f" --shape {each}={_text_of_sizes(sizes)}" for each, sizes in shapes.items()]
     inputs += [f" --fix {each}={value}" for each, value in fixed.items()]
-    return f"{command('compile', 'MODEL.onnx', options)}{''.join(inputs)} -o {name}"
+    return f"{command('compile', 'MODEL.onnx', options)}{''.join(inputs)} -o FOLDER"
 
 
 STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Runs under qemu: maps memory, calls functions, gives what they wrote and reports faults, as standard input asks.
  * Freestanding, so that any cross compiler builds it without a C library; system.h has the
  * numbers of Linux's system calls and the registers they take. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* The functions of libc that code may call where it runs without: those a C compiler calls on its own, and one. */
 #include <stddef.h>
 #include <stdint.h>
