@@ -48,7 +48,7 @@ class MatmulKernel:
     Attributes:
         proved_entry: Program and proof.
         spec: Widths and encodings of the operands, and the instruction set.
-        name: The name in C, `bs_mm_...`, which says the rest.
+        name: The name in C, `bs_mm_...`: widths, encodings, accumulators, instruction set and tile.
         kind: Its kind in the store.
         field: The field of `struct bs_layer` that points to it.
 
@@ -95,7 +95,7 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
-        """Return the kernel with its planes at `position`, one of BIT_AXES; SpecError if it has no choice."""
+        """Return the kernel with bit planes at `position`, one of BIT_AXES; SpecError if it cannot have them there."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
@@ -149,16 +149,16 @@ class MatmulKernel:
         return _source(self.proved_entry.proved, self.spec)
 
     def source_for(self, program: EpilogueProgram | None) -> CSource:
-        """Return the C texts of the kernel in a layer whose sums `program` reads, which are those of any other."""
+        """Return the C of the kernel in a layer with `program` as its epilogue: the same for every epilogue."""
         return self.c
 
     def is_read_by(self, program: EpilogueProgram) -> bool:
-        """Return True: weights are packed so that any epilogue `program` reads the kernel's sums."""
+        """Return True: whatever the epilogue `program`, it can read the sums of this kernel."""
         return True
 
     @property
     def stored(self) -> Entry:
-        """The record in the store: that of the kernel which this one is a form of."""
+        """The store's record of the kernel from which `with_rows`, `with_flushes` and the like made this one."""
         entry = self.proved_entry
         while entry.base is not None:
             entry = entry.base

@@ -1,4 +1,4 @@
-"""Files of numpy arrays that anybody may have written."""
+"""Reads untrusted .npy and .npz files."""
 
 from __future__ import annotations
 

@@ -82,28 +82,29 @@ def plan_column_packing(
         form: Which constants the layer has.
         order: The channel of each column.
     """
-    starts_from_columns = remaining(kernel, spec).factor == 1
     shift = affine(spec).shift
-    of_values = ((spec.act.offset - offset.zero_point) * values_of(spec.wgt)) << shift
-    starts = np.array(kernel.column_terms, np.int64) << doublings(kernel, spec)
-    bias, nothing = offset.bias[order] << shift, np.zeros(len(order), np.int64)
-    start, affines = (bias, nothing) if starts_from_columns else (nothing, bias)
-    of_start, of_affine = (starts + of_values, 0 * of_values) if starts_from_columns else (starts, of_values)
+    start_of_code = np.array(kernel.column_terms, np.int64) << doublings(kernel, spec)
+    affine_of_code = ((spec.act.offset - offset.zero_point) * values_of(spec.wgt)) << shift
+    start, affine_number = np.zeros(len(order), np.int64), offset.bias[order] << shift
+    # With factor 1 an accumulator is a product already, so that what is added to products may be added at the start.
+    if remaining(kernel, spec).factor == 1:
+        start_of_code, affine_of_code = start_of_code + affine_of_code, np.zeros_like(affine_of_code)
+        start, affine_number = affine_number, start
     places, count = width_of(kernel, geometry, form.unit), len(spec.wgt.codes)
     numbers = {"idle": idle_code(kernel), "cross_terms": kernel.cross_terms, **_conversion(wgt, spec.wgt)}
     arrays: dict[str, NDArray[Any]] = {}
-    linear = slope((of_start[:count] - of_start[0]).tolist())
-    if linear is None:
-        arrays["start_terms"] = of_start.astype(np.int32)
+    start_slope = slope((start_of_code[:count] - start_of_code[0]).tolist())
+    if start_slope is None:
+        arrays["start_terms"] = start_of_code.astype(np.int32)
     else:
-        numbers["start_slope"] = linear
-        start = start + geometry.depth * of_start[0]
+        numbers["start_slope"] = start_slope
+        start = start + geometry.depth * start_of_code[0]
     arrays["start"] = to_int32(whole(start, places))
     if not form.folds and not remaining(kernel, spec).is_identity:
-        linear = slope((of_affine[:count] - of_affine[0]).tolist())
-        assert linear is not None, "values are affine functions of codes"
-        numbers["affine_slope"] = linear
-        arrays["affine"] = to_int32(whole(affines + geometry.depth * of_affine[0], places))
+        affine_slope = slope((affine_of_code[:count] - affine_of_code[0]).tolist())
+        assert affine_slope is not None, "values are affine functions of codes"
+        numbers["affine_slope"] = affine_slope
+        arrays["affine"] = to_int32(whole(affine_number + geometry.depth * affine_of_code[0], places))
     if not np.array_equal(order, np.arange(len(order))):
         arrays["order"] = order.astype(np.uint32)
     return ColumnPacking(MappingProxyType(numbers), MappingProxyType(arrays))

@@ -1,7 +1,7 @@
 """The price of an artifact in cycles, by one function for every kind.
 
-Each kind has a unit of work of its own, as no other would be comparable within the kind: 128 products of a matmul
-kernel with K = 576 and of a depthwise kernel with a 3 x 3 window, and a unit of channels of an elementwise program.
+Prices compare artifacts of one kind, so each kind has its own unit of work: for a matmul kernel 128 products at
+K = 576, for a depthwise kernel 128 products with a 3 x 3 window, and for an elementwise program one unit of channels.
 """
 
 from __future__ import annotations

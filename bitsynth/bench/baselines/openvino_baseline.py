@@ -1,7 +1,7 @@
-"""OpenVINO: a model of one convolution, channels last, input and output bound.
+"""OpenVINO: a model of one convolution, channels last, whose input and output are bound before it is timed.
 
-int8 is what its low-precision passes make of fake quantizations: codes in, codes out, and in between a convolution of
-bytes. Scales that are not 1 keep the passes from losing them.
+The int8 variant quantizes input and output with FakeQuantize; OpenVINO's low-precision passes turn it into an int8
+convolution, from codes to codes. Its scales are not 1, as the passes remove quantizers whose scale is 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bitsynth.bench.baselines.convolution import ConvOperands, Prepared
 VARIANTS = {"fp32": "fp32", "int8": "int8"}
 _SCALE = np.float32(0.5)
 """What codes of activations and of weights stand for."""
-_LAST = np.float32(255)
+_MAX_CODE = np.float32(255)
+"""The greatest code of activations and of results, which have 8 bits."""
 
 
 def start(threads: int) -> Mapping[str, str]:
@@ -34,20 +35,20 @@ def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
 
 def _fp32(operands: ConvOperands, threads: int) -> Prepared:
     x = _input(operands, openvino.Type.f32)
-    call, out = _bound(operands, x, _convolve(operands, _first(x), op.constant(operands.w)), threads)
+    call, out = _bind(operands, x, _convolve(operands, _to_channels_first(x), op.constant(operands.w)), threads)
     return Prepared(call, lambda: out().transpose(0, 3, 1, 2))
 
 
 def _int8(operands: ConvOperands, threads: int) -> Prepared:
     step, middle, unit = operands.step, operands.middle, _SCALE * _SCALE
     x = _input(operands, openvino.Type.u8)
-    codes = op.convert(_first(x), openvino.Type.f32)
-    values = _quantize(codes, (0, _LAST), (0, _LAST * _SCALE))
+    codes = op.convert(_to_channels_first(x), openvino.Type.f32)
+    values = _quantize(codes, (0, _MAX_CODE), (0, _MAX_CODE * _SCALE))
     plain = op.convert(op.constant(operands.w.astype(np.int8)), openvino.Type.f32)
     weights = op.multiply(plain, op.constant(np.full((len(operands.w), 1, 1, 1), _SCALE)))
-    range_ = -middle * step * unit, (_LAST - middle) * step * unit
-    quantized = _quantize(_convolve(operands, values, weights), range_, (0, _LAST))
-    call, out = _bound(operands, x, op.convert(quantized, openvino.Type.u8), threads)
+    range_ = -middle * step * unit, (_MAX_CODE - middle) * step * unit
+    quantized = _quantize(_convolve(operands, values, weights), range_, (0, _MAX_CODE))
+    call, out = _bind(operands, x, op.convert(quantized, openvino.Type.u8), threads)
     return Prepared(call, lambda: step * (out().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
 
@@ -56,8 +57,8 @@ def _input(operands: ConvOperands, kind: Any) -> Any:
     return op.parameter([1, height, width, channels], kind)
 
 
-def _first(x: Any) -> Any:
-    """Return channels first, as nodes want them; memory stays as it is."""
+def _to_channels_first(x: Any) -> Any:
+    """Return a transposed view, channels first, as operators take it; the input's memory stays channels last."""
     return op.transpose(x, op.constant(np.array([0, 3, 1, 2])))
 
 
@@ -70,7 +71,7 @@ def _quantize(x: Any, into: tuple[Any, Any], out: tuple[Any, Any]) -> Any:
     return op.fake_quantize(x, *(op.constant(np.float32(end)) for end in (*into, *out)), 256)
 
 
-def _bound(operands: ConvOperands, x: Any, y: Any, threads: int) -> tuple[Any, Any]:
+def _bind(operands: ConvOperands, x: Any, y: Any, threads: int) -> tuple[Any, Any]:
     """Return a call of the model, and a function that gives its output, (1, H, W, C)."""
     model = openvino.Model([op.transpose(y, op.constant(np.array([0, 2, 3, 1])))], [x], "convolution")
     settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}

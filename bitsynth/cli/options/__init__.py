@@ -1,1 +1,1 @@
-"""Every argument and option of the commands, declared once: name, values and help."""
+"""Typer options of the commands, a file for each group."""

@@ -1,4 +1,4 @@
-"""Symbolic meaning: Z3 bit-vector terms."""
+"""Evaluates lane expressions to Z3 terms: a lane is a bit-vector."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class AffineFit:
         elements, low, high = self._rows
         products = elements * factor[:, None]
         least, most = low - products, high - products
-        one, other, row = least.argmax(1), most.argmin(1), np.arange(len(elements))
-        room = most[row, other] - least[row, one]
-        slope = elements[row, one] - elements[row, other]
+        lower_at, upper_at, row = least.argmax(1), most.argmin(1), np.arange(len(elements))
+        room = most[row, upper_at] - least[row, lower_at]
+        slope = elements[row, lower_at] - elements[row, upper_at]
         return np.minimum(room, 1.0), np.where(room < 1, slope, 0.0)
 
     def factors(self) -> Iterator[Tensor]:
@@ -81,9 +81,10 @@ class AffineFit:
 
     def factors_alone(self) -> Iterator[Tensor]:
         """Yield float32 factors (channels,) that need no summand, from the middle of their range to just beyond it."""
-        (low, high), x = self.limits, np.where(self.elements == 0, 1, self.elements)
-        one, other = np.where(self.elements == 0, -np.inf, low / x), np.where(self.elements == 0, np.inf, high / x)
-        first, last = _ends(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
+        (low, high), is_zero = self.limits, self.elements == 0
+        divisors = np.where(is_zero, 1, self.elements)
+        at_low, at_high = np.where(is_zero, -np.inf, low / divisors), np.where(is_zero, np.inf, high / divisors)
+        first, last = _ends(np.minimum(at_low, at_high).max(0), np.maximum(at_low, at_high).min(0))
         middle = ((first + last) / 2).astype(np.float32)
         unit = np.spacing(np.abs(middle)).astype(np.float64)
         steps = np.ceil(np.maximum(last - first, 0) / 2 / unit) + _EXTRA_FACTORS
@@ -117,23 +118,23 @@ class AffineFit:
 
     def _slope(self) -> Tensor:
         """Return a first estimate of the factor: the range of codes over the range of elements between its ends."""
-        off = (self.codes - self.codes.mean(0)) * (self.elements - self.elements.mean(0))
-        way = np.where(off.sum(0) < 0, -1.0, 1.0)
-        least, most, along = self.codes.min(0), self.codes.max(0), self.elements * way
-        first = np.where(self.codes == most, along, np.inf).min(0)
-        last = np.where(self.codes == least, along, -np.inf).max(0)
-        return np.where(first > last, way * (most - least) / np.where(first > last, first - last, 1), 0.0)
+        covariance = ((self.codes - self.codes.mean(0)) * (self.elements - self.elements.mean(0))).sum(0)
+        direction = np.where(covariance < 0, -1.0, 1.0)  # the factor's sign
+        least, most, rising = self.codes.min(0), self.codes.max(0), self.elements * direction
+        first = np.where(self.codes == most, rising, np.inf).min(0)
+        last = np.where(self.codes == least, rising, -np.inf).max(0)
+        return np.where(first > last, direction * (most - least) / np.where(first > last, first - last, 1), 0.0)
 
     def _last(self, best: Tensor, side: int) -> Tensor:
         """Return about the farthest factor on one side that leaves room, by Newton's method from outside."""
         factor = best + side * np.abs(best) / 2
         for _ in range(_MAX_TANGENT_STEPS):
             room, slope = self._tangent(factor)
-            wanting = (room < -_SAME_ROOM) & (side * slope < 0)
-            if not wanting.any():
+            outside = (room < -_SAME_ROOM) & (side * slope < 0)
+            if not outside.any():
                 break
-            nearer = factor - room / np.where(wanting, slope, 1)
-            factor = np.where(wanting, nearer, factor)
+            nearer = factor - room / np.where(outside, slope, 1)
+            factor = np.where(outside, nearer, factor)
             factor = np.where(side * (factor - best) > 0, factor, best)
         return np.asarray(factor)
 

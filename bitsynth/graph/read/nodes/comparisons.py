@@ -124,8 +124,8 @@ def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise
     count = len(below.thresholds) + 1
     if not _has_shape_and_dtype(node, top.edge, node.shape(), node.input(1).dtype):
         return None
-    off = abs(count * below.step - number)
-    if min(top.thresholds) < max(below.thresholds) or not off <= MAX_FOLDING_ERROR * abs(number):
+    error = abs(count * below.step - number)
+    if min(top.thresholds) < max(below.thresholds) or not error <= MAX_FOLDING_ERROR * abs(number):
         return None
     return _add_multi_threshold(
         node, _ThresholdCount(top.edge, below.thresholds + top.thresholds, top.strict, below.step)
@@ -139,9 +139,10 @@ def _has_shape_and_dtype(node: FileNode, edge: str, sizes: Shape, dtype: str) ->
 
 
 def _add_multi_threshold(node: FileNode, counted: _ThresholdCount) -> str:
-    """Add the nodes of a count of thresholds.
+    """Add the nodes that count thresholds; return the edge of the count, times the step.
 
-    multi_threshold counts x >= t. The number of t with x > t is that of all t, minus that of the t with -x >= -t.
+    multi_threshold counts the t with x >= t. Strict comparisons: #(x > t) = n - #(-x >= -t) for n thresholds t, so -x
+    is compared with -t, `least` is -n, and the result is negated.
     """
     sign, count = (-1 if counted.strict else 1), len(counted.thresholds)
     edge = node.add("neg", counted.edge) if counted.strict else counted.edge
