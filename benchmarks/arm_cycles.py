@@ -24,7 +24,7 @@ import arm_cycles_plot
 import report
 from arm_traces import COMPILERS, CallCode, mca, traced, with_compilers
 
-from bitsynth.bench.resnet18 import named
+from bitsynth.bench.resnet18 import select_layers
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa import baseline_loops
@@ -50,7 +50,7 @@ TITLES = (
     *("processor", "operands", "kernel", "method", "compiler", "model", "predicted", "scoreboard", "llvm-mca"),
     *("busiest", "taken by"),
 )
-LAYER = named("C2")[0]
+LAYER = select_layers("C2")[0]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _rows(
     bound, guess = model
     for compiler in compilers:
         program = traced(compiler, code)
-        issued, third = list(disassembly.issued(isa, cpu, program)), mca(program, cpu)
+        issued, third = list(disassembly.read_issued(isa, cpu, program)), mca(program, cpu)
         told, taken = cycles(isa.rules(cpu), issued), busy(isa.rules(cpu), issued)
         pipe = max(taken, key=taken.__getitem__)
         yield Row(

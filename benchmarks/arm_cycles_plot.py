@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 BARS = {"model": "model: bound, loads apart", "predicted": "predicted from the kernel", "gcc": "gcc", "clang": "clang"}
 GROUP = 0.8
@@ -40,7 +40,7 @@ def _panel(axes: Any, found: Mapping[str, Sequence[Any]], goals: Mapping[str, fl
     places = range(len(found))
     for n, (name, label) in enumerate(BARS.items()):
         heights = [_height(some, name) for some in found.values()]
-        bars = grouped(axes, places, heights, n, len(BARS), label=label)
+        bars = draw_bars(axes, places, heights, n, len(BARS), label=label)
         figures = axes.bar_label(bars, [f"{x:.2f}" if x else "" for x in heights], padding=3, fontsize=8)
         for text in figures:  # readable where a goal's line crosses it
             text.set(bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, zorder=3)

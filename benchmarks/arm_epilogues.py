@@ -19,7 +19,7 @@ from forced import forced
 from bitsynth.bench.layer_forms import PACKED, SUMS, LayerForm
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit_layers import codes_of, exact_sums, layer_of
-from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, select_layers
 from bitsynth.errors import Refuted
 from bitsynth.layers.layer import Layer
 
@@ -46,7 +46,7 @@ def count(layer: ResNetLayer, isa: str, widths: tuple[int, int], form: LayerForm
     """The instructions of a call; Refuted if its results are wrong."""
     codes = codes_of(layer, widths[0])
     sums = exact_sums(layer, layer_of(layer, isa, *widths), codes)
-    epilogue = form.made(sums, widths[0])
+    epilogue = form.make_epilogue(sums, widths[0])
     made = layer_of(layer, isa, *widths, layout=form.layout, out_layout=form.out_layout, epilogue=epilogue)
     with watched(made.kernel, made.packed.programs, caches=False) as (runner, counter):
         call, out = Layer(made.packed, runner, made.pool).bound(form.codes(codes, widths[0]))
@@ -75,7 +75,7 @@ def main() -> int:
     configs = [given.only] if given.only else WIDTHS
     basis = report.layers_basis(given.isa, configs)
     with forced("qemu"):
-        rows = [row for widths in configs for row in measured(given.isa, widths, named(given.layers))]
+        rows = [row for widths in configs for row in measured(given.isa, widths, select_layers(given.layers))]
     titles = "layer", "codes to int32", "packed to packed", "ratio", f"at most {TARGET}"
     cells = [(f"{r.config} {r.layer}", r.sums, r.packed, f"{r.ratio:.3f}", report.yes(r.ratio <= TARGET)) for r in rows]
     report.tell(report.facts(basis, [given.isa], rows=[asdict(r) for r in rows]), (titles, cells), as_json=given.json)

@@ -35,7 +35,7 @@ from prefetches import prefetched
 from bitsynth.bench.layer_forms import PACKED
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit_layers import codes_of, exact_sums, layer_of
-from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, select_layers
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Refuted
 from bitsynth.host.placement import sets_of
@@ -107,7 +107,7 @@ def counted(counter: Counter, call: Callable[[], object], library: Path, cpu: st
     call()
     isa, trace, listed = load(SETS[cpu]), counter.trace, lines(library)
     texts = [[listed[at + 4 * k] for k in range(count)] for at, count in trace.blocks]
-    blocks = [list(disassembly.issued(isa, cpu, text)) for text in texts]
+    blocks = [list(disassembly.read_issued(isa, cpu, text)) for text in texts]
     cycles = scoreboard.count_cycles_of_blocks(isa.rules(cpu), (blocks[number] for number in trace.runs))
     return counter.counts.instructions, cycles, counter.counts.l1_misses
 
@@ -119,7 +119,7 @@ lines = cache(disassembled)
 def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:
     """A layer on a processor; Refuted if a result is wrong."""
     codes, sums = operands(layer, widths)
-    epilogue = PACKED.made(sums, widths[0])
+    epilogue = PACKED.make_epilogue(sums, widths[0])
     options: dict[str, Any] = {"layout": PACKED.layout, "out_layout": PACKED.out_layout, "epilogue": epilogue}
     made = layer_of(layer, SETS[cpu], *widths, cpu=cpu, **options)
     library, given = compiled(made.kernel, made.packed.programs), PACKED.codes(codes, widths[0])
@@ -220,7 +220,7 @@ def main() -> int:
     basis, rows = Basis(digests(sets, configs, layers=True)), list[Row]()
     with forced("qemu"):
         for cpu, widths in ((cpu, widths) for cpu in cpus for widths in configs):
-            some = list(with_sum([measured(cpu, layer, widths) for layer in named(given.layers)]))
+            some = list(with_sum([measured(cpu, layer, widths) for layer in select_layers(given.layers)]))
             rows += some
             if not given.json:
                 print(report.columns(TITLES, [cells(row) for row in some]), flush=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 PAPER = "black"
 GROUP = 0.8
@@ -35,7 +35,7 @@ def _panel(axes: Any, rows: Sequence[Any]) -> None:
     for n, config in enumerate(configs):
         some = [row for row in rows if row.config == config]
         times = [row.times("fp32") for row in some]
-        bars = grouped(axes, range(len(some)), times, n, len(configs), label=config)
+        bars = draw_bars(axes, range(len(some)), times, n, len(configs), label=config)
         axes.bar_label(bars, [f"{x:.1f}" for x in times], padding=2, fontsize=7, rotation=90)
         for bar, row in zip(bars, some, strict=True):
             if row.paper:

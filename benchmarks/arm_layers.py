@@ -25,7 +25,7 @@ from forced import forced
 
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit_layers import codes_of, layer_of, require_exact
-from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, select_layers
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.host.placement import sets_of
 from bitsynth.layers.layer import Layer
@@ -170,7 +170,9 @@ def main() -> int:
     theirs = {place: digest for place, digest in rest.items() if f"/{PAPER.sketch}-" in place}
     basis = Basis({**digests(sets_of(ISA), configs, layers=True), **theirs})
     with forced("qemu"):
-        rows = list(with_sums([measured(layer, *config) for config in configs for layer in named(given.layers)]))
+        rows = list(
+            with_sums([measured(layer, *config) for config in configs for layer in select_layers(given.layers)])
+        )
     facts = report.facts(basis, [ISA], rows=[asdict(row) for row in rows])
     facts["setting"]["caches"] = MODEL
     if given.results:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 PANELS = {
     "instructions": "Executed instructions",
@@ -31,7 +31,7 @@ def _panel(axes: Any, rows: Sequence[Any], what: str) -> None:
     for n, config in enumerate(configs):
         some = [row for row in rows if row.config == config]
         ratios = [r.ratio(what) for r in some]
-        bars = grouped(axes, range(len(some)), ratios, n, len(configs), label=config)
+        bars = draw_bars(axes, range(len(some)), ratios, n, len(configs), label=config)
         axes.bar_label(bars, [f"{x:.2f}" for x in ratios], padding=2, fontsize=7, rotation=90)
         axes.set_xticks(range(len(some)), [r.layer for r in some])
     axes.axhline(0.5, color="black", linewidth=1, label="half")

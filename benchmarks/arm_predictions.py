@@ -84,7 +84,9 @@ def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Itera
             kernel = form.entry.kernel
             code = CallCode.of_kernel(form, tiles_of_call(kernel))
             took = {
-                compiler: cycles(isa.rules(cpu), disassembly.issued(isa, cpu, traced(compiler, code))) * 128 / code.macs
+                compiler: cycles(isa.rules(cpu), disassembly.read_issued(isa, cpu, traced(compiler, code)))
+                * 128
+                / code.macs
                 for compiler in COMPILERS
             }
             told = cycles_per_128_mac(isa, kernel, cpu)

@@ -119,7 +119,7 @@ def watched(
     are `fetched`, by the addresses of loads so many bytes behind what they read, are there.
     """
     isa = load.load(kernel.spec.isa)
-    table = architecture.named(isa.table.arch)
+    table = architecture.find_architecture(isa.table.arch)
     if table.emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch})")
     rules, flags = table.emulator, kernel.needs.cc_flags

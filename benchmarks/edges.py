@@ -47,7 +47,7 @@ class Row:
 
 def form_of(w_bits: int) -> LayerForm:
     """Codes to 8-bit codes, with the weights that networks have."""
-    return BYTES if w_bits == 1 else BYTES.weighted("signed")
+    return BYTES if w_bits == 1 else BYTES.replace_weights("signed")
 
 
 def peer(layer: ResNetLayer) -> Callable[[], object]:

@@ -382,7 +382,7 @@ class NetworkSubject:
     def __init__(self, isa: str, folder: Path) -> None:
         self._isa, self._folder = isa, folder
         self._text = layer_programs.text_of(isa)
-        self._right = self._text.untested()
+        self._right = self._text.get_untested()
         self._steps = {x.nodes[-1]: (n, x) for n, x in enumerate(self._text.program.steps) if isinstance(x, LayerStep)}
         self.functions = tuple(self._steps)
         self._files: dict[str, str] = {}
@@ -424,7 +424,7 @@ class NetworkSubject:
         """Return all files."""
         if self._files:
             return {**self._right, **self._files}
-        return dict(layer_programs.text_of.__wrapped__(self._isa).untested())
+        return dict(layer_programs.text_of.__wrapped__(self._isa).get_untested())
 
     def covered(self, files: Mapping[str, str]) -> str:
         """Return the text of all files."""

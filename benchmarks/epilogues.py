@@ -24,7 +24,7 @@ from bitsynth.bench.call_times import sample_calls
 from bitsynth.bench.layer_forms import EPILOGUES, SUMS, LayerForm
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.low_bit_layers import in_form
-from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
+from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, select_layers
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -98,7 +98,7 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     given = parsed()
     require_native(load(given.isa).table)
-    layers = LAYERS if given.layers is None else named(given.layers)
+    layers = LAYERS if given.layers is None else select_layers(given.layers)
     forms = [form for form in EPILOGUES if form is SUMS or given.forms in form.name]
     widths = [given.only] if given.only else WIDTHS
     basis = report.layers_basis(given.isa, widths)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 _BETWEEN = re.compile(r"(,| to|signed|bipolar|ternary|[a-z]+\d+(?= residual)) ")
 """Where a form's name may be broken."""
@@ -24,7 +24,7 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
     for n, config in enumerate(configs):
         found = {r.form: r.times.median for r in sums if r.config == config}
         times = [found.get(form, np.nan) for form in forms[1:]]
-        bars = grouped(axes, range(len(times)), np.array(times), n, len(configs), label=config)
+        bars = draw_bars(axes, range(len(times)), np.array(times), n, len(configs), label=config)
         labels = ["" if np.isnan(t) else f"{t:.2f}" for t in times]
         axes.bar_label(bars, labels, padding=2, fontsize=7, rotation=90)
     axes.axhline(1, color="black", linewidth=1)

@@ -186,7 +186,7 @@ def bound(used: DefUse, group: FusionGroup, isa: str) -> Callable[[int], Callabl
         values = rng.integers(kind.least, kind.most, buffer.edge.shape, endpoint=True)
         tensors[name].reshape(-1)[:] = buffer.format.write(values)
     machine.run(block)
-    return lambda times: machine.bound(block, (0, 1), times)
+    return lambda times: machine.bind(block, (0, 1), times)
 
 
 @dataclass(frozen=True)

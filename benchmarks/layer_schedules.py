@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bitsynth.bench.call_times import time_calls
 from bitsynth.bench.layers import SUM
-from bitsynth.bench.low_bit_layers import checked
+from bitsynth.bench.low_bit_layers import prepare_call
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
@@ -68,10 +68,10 @@ def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[
     Raises:
         Refuted: A form computes a wrong result.
     """
-    tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
+    tuned, codes, _ = prepare_call(layer, isa, act_bits, w_bits)
     plain = default_schedule(tuned.plan.spec, isa)
-    default = checked(layer, isa, act_bits, w_bits, 1, plain)[0]
-    two_threads = checked(layer, isa, act_bits, w_bits, 2)[0]
+    default = prepare_call(layer, isa, act_bits, w_bits, 1, plain)[0]
+    two_threads = prepare_call(layer, isa, act_bits, w_bits, 2)[0]
     times = max(1, round(SAMPLE_NS / spent(tuned.bound(codes)[0], 1)))
     runs = [x.bound(codes, times=times)[0] for x in (default, tuned, two_threads)]
     return f"{tuned.schedule} ({tuned.origin})", times, [*runs, tuned.bound(codes, part="pack", times=times)[0]]

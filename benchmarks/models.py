@@ -47,7 +47,7 @@ def natively(isa: str) -> Iterator[bool]:
 def can_run(isa: str) -> bool:
     """Whether there is any way to run `isa` here; says so where there is none."""
     table = load(isa).table
-    if architecture.named(table.arch).emulator or features.matches(table):
+    if architecture.find_architecture(table.arch).emulator or features.matches(table):
         return True
     print(f"{isa} is left out: it is not emulated, and this processor does not have it", file=sys.stderr)
     return False

@@ -43,7 +43,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.layers.library import FLAGS
 from bitsynth.layers.pool import pool_of
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.machine import NetworkMachine
 from bitsynth.network.run import Network
 from bitsynth.progress import silent
@@ -186,8 +186,8 @@ def times_of(subject: Subject, files: Sequence[NetworkFile], rounds: int) -> Ite
     calls: dict[str, Callable[[], object]] = {}
     for file in files:
         net = bitsynth.compile(file.path, batch=1, **file.reading)
-        inputs = drawn(net.graph, 1)[0]
-        calls[f"{MINE}, {file.title}"] = net.bound(inputs)[0]
+        inputs = draw(net.graph, 1)[0]
+        calls[f"{MINE}, {file.title}"] = net.bind(inputs)[0]
         if file.path.suffix == ".tflite":
             calls[f"LiteRT, {file.title}"] = network_peers.bind_litert_kernels(
                 file.path.read_bytes(), inputs, 1, "AUTO"

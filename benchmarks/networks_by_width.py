@@ -35,7 +35,7 @@ from bitsynth.bench.setting import Basis
 from bitsynth.errors import SpecError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.run import Network
 from bitsynth.progress import silent
 
@@ -135,9 +135,9 @@ def prepare(name: str, given: argparse.Namespace, packages: Sequence[str], work:
     onnx.save(quantized, work / f"{name}_int8.onnx")
     networks[FILE] = compiled(work / f"{name}_int8.onnx", given)
     for width, net in networks.items():
-        calls[width] = net.bound(drawn(net.graph, 1)[0])[0]
+        calls[width] = net.bind(draw(net.graph, 1)[0])[0]
     for package in packages:
-        bind = PACKAGES[package](networks[FILE], drawn(networks[FILE].graph, 1)[0])
+        bind = PACKAGES[package](networks[FILE], draw(networks[FILE].graph, 1)[0])
         for kind, model in zip(KINDS, (floats, quantized), strict=True):
             calls[f"{package}, {kind}"] = bind(model)
     return Contenders(name, networks, calls)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 _SHOWN = ("A1W1", "A2W1", "A2W2", "A4W4", "int8 file")
 
@@ -19,7 +19,7 @@ def draw(rows: Sequence[Any], titles: Mapping[str, str], stem: Path) -> None:
     for n, width in enumerate(widths):
         own = [row for row in rows if row.width == width]
         groups = [networks.index(row.network) for row in own]
-        grouped(axes, groups, [row.best("int8")[1] for row in own], n, len(widths), label=width)
+        draw_bars(axes, groups, [row.best("int8")[1] for row in own], n, len(widths), label=width)
     axes.axhline(1, color="black", linewidth=1, linestyle="--")
     names = [titles[name].replace(", ", ",\n") for name in networks]
     axes.set_xticks(range(len(networks)), names, fontsize=8)

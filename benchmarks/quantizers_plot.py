@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 _NAMES = {
     "bitsynth": "bitsynth",
@@ -28,7 +28,7 @@ def draw(rows: Sequence[Any], networks: Mapping[str, Mapping[str, Any]], stem: P
         for n, tool in enumerate(tools):
             some = [r for r in own if r.tool == tool and r.accuracy is not None]
             groups = [pairs.index((r.w_bits, r.act_bits)) for r in some]
-            grouped(axes, groups, [100 * r.accuracy for r in some], n, len(tools), label=_NAMES[tool])
+            draw_bars(axes, groups, [100 * r.accuracy for r in some], n, len(tools), label=_NAMES[tool])
         floats = next(r.accuracy for r in rows if r.network == name and r.tool == "float")
         axes.axhline(100 * floats, color="black", linewidth=1, linestyle="--")
         axes.set_xticks(range(len(pairs)), [f"W{w}A{a}" for w, a in pairs])

@@ -20,8 +20,8 @@ import report
 import schedule_steps_plot
 
 from bitsynth.bench.call_times import sample_calls
-from bitsynth.bench.low_bit_layers import checked
-from bitsynth.bench.resnet18 import named
+from bitsynth.bench.low_bit_layers import prepare_call
+from bitsynth.bench.resnet18 import select_layers
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -29,7 +29,7 @@ from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningTask
 
-(LAYER,) = named("C6")
+(LAYER,) = select_layers("C6")
 REPEATS = 12
 THREADS = 2
 
@@ -70,7 +70,7 @@ def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
     tasks = [TuningTask(isa, act_bits, w_bits, LAYER.geometry, LAYER.image, form.threads) for form in steps]
     schedules = [form.schedule or default_of(task) for form, task in zip(steps, tasks, strict=True)]
     ready = [
-        checked(LAYER, isa, act_bits, w_bits, form.threads, schedule)
+        prepare_call(LAYER, isa, act_bits, w_bits, form.threads, schedule)
         for form, schedule in zip(steps, schedules, strict=True)
     ]
     times: list[list[float]] = [[] for _ in steps]

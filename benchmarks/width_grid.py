@@ -17,8 +17,8 @@ import width_grid_plot
 from table2 import cold, schedule_seconds
 
 from bitsynth.bench.call_times import sample_calls
-from bitsynth.bench.low_bit_layers import checked
-from bitsynth.bench.resnet18 import named
+from bitsynth.bench.low_bit_layers import prepare_call
+from bitsynth.bench.resnet18 import select_layers
 from bitsynth.bench.statistics import Summary
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
@@ -28,7 +28,7 @@ from bitsynth.layers.tuned import TuningTask
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
 
-(LAYER,) = named("C2")
+(LAYER,) = select_layers("C2")
 REPEATS = 5
 
 
@@ -53,7 +53,7 @@ class Row:
 def measure(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
     """Measure calls at all widths, one after the other in every round; then the time that finding each kernel takes."""
     defaults = [default_of(TuningTask(isa, *bits, LAYER.geometry, LAYER.image, 1)) for bits in widths]
-    layers = [checked(LAYER, isa, *bits, 1, default) for bits, default in zip(widths, defaults, strict=True)]
+    layers = [prepare_call(LAYER, isa, *bits, 1, default) for bits, default in zip(widths, defaults, strict=True)]
     times: list[list[float]] = [[] for _ in widths]
     for _ in range(rounds):
         for (*_, call), mine in zip(layers, times, strict=True):

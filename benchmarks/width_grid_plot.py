@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import explain, grouped, panels, plain, save
+from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
@@ -32,7 +32,7 @@ def _bars(axes: Any, rows: Sequence[Any], what: str, form: str) -> None:
         some = [r for r in rows if r.w_bits == bits]
         heights = [getattr(r, what) for r in some]
         groups = [acts.index(r.act_bits) for r in some]
-        bars = grouped(axes, groups, heights, n, len(weights), label=f"{bits}-bit")
+        bars = draw_bars(axes, groups, heights, n, len(weights), label=f"{bits}-bit")
         axes.bar_label(bars, [form.format(h) for h in heights], padding=2, fontsize=8)
     axes.set_xticks(range(len(acts)), [f"{bits}-bit activations" for bits in acts])
     axes.margins(y=0.12)

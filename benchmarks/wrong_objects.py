@@ -196,7 +196,7 @@ def emulated(path: Path, name: str, isa: Isa) -> Callable[..., None]:
     from bitsynth.run.elf import read_image
     from bitsynth.run.unicorn import UnicornMachine
 
-    table = architecture.named(isa.table.arch)
+    table = architecture.find_architecture(isa.table.arch)
     assert table.emulator is not None
     image = read_image(path, table.bits, table.emulator)
     cpu = architecture.emulated_cpu(table.emulator.unicorn.cpu, isa.requirements().cc_flags)

@@ -40,7 +40,7 @@ class CompiledModel(base.BackendRep):
     def run(self, inputs: Any, **_: Any) -> tuple[Tensor, ...]:
         """Return the outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
         given = self._by_name(inputs)
-        net = self._network or self._compiled(given)
+        net = self._network or self._compile(given)
         outputs = net({name: given[name] for name in net.graph.inputs})
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
@@ -52,7 +52,7 @@ class CompiledModel(base.BackendRep):
             inputs = dict(zip(self._inputs, tensors, strict=False))
         return {name: np.asarray(value) for name, value in inputs.items()}
 
-    def _compiled(self, given: Mapping[str, Tensor]) -> Network:
+    def _compile(self, given: Mapping[str, Tensor]) -> Network:
         fixed = {name: given[name] for name in self._inputs if name in given}
         try:
             varying = {name: fixed[name] for name in self._inputs[1:] if name in fixed}

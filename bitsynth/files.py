@@ -155,7 +155,7 @@ def file_lock(path: Path) -> FileLock:
 
 
 @contextmanager
-def locked(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = True) -> Iterator[FileLock]:
+def hold_lock(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = True) -> Iterator[FileLock]:
     """Hold the lock file `path`, which stays, as the only process and thread.
 
     `failure` makes the error if the lock cannot be had, without `wait` also if another has it. An interrupt frees the
@@ -175,7 +175,7 @@ def locked(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = 
         lock.release()
 
 
-def marked(files: Mapping[str, str]) -> dict[str, str]:
+def mark(files: Mapping[str, str]) -> dict[str, str]:
     """Return the texts of C, CMake or Python `files` with MARK above each, and a licence above those without one.
 
     Generated C and CMake is the user's: MIT-0 asks nothing of whoever has it. Copies of bitsynth's own files, the
@@ -208,7 +208,7 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
     the files cannot be written, as on a full disk.
     """
     with _alone(folder, {(folder / name).parent for name in files}):
-        return _written(folder, files, ours=ours)
+        return _write_all(folder, files, ours=ours)
 
 
 _reserved: set[tuple[int, int]] = set()
@@ -276,7 +276,7 @@ def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
         os.close(handle)
 
 
-def _written(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> list[Path]:
+def _write_all(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> list[Path]:
     other, own = _library(_text(folder / _CMAKE)), _library(str(files.get(_CMAKE, "")))
     if other and own and other != own:
         raise SpecError(f"{folder} has the library {other}, whose files {own} would replace; choose another folder")

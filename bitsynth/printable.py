@@ -19,18 +19,18 @@ def printable(text: str, kept: str = "\n\t") -> str:
     return "".join(x if x.isprintable() or x in kept else repr(x)[1:-1] for x in text)
 
 
-def shown(name: str) -> str:
+def show(name: str) -> str:
     """Return a name as people read it: on one line, what cannot be seen escaped, the middle of a long one left out."""
-    return abbreviated(printable(abbreviated(name, _MAX_NAME), kept=""), _MAX_NAME)
+    return abbreviate(printable(abbreviate(name, _MAX_NAME), kept=""), _MAX_NAME)
 
 
 def one_line(message: str) -> str:
     """Return a message on one line, what cannot be seen escaped, the middle of long words and texts left out."""
-    words = _LONG_WORD.sub(lambda word: abbreviated(word[0], _MAX_WORD), message)
-    return abbreviated(printable(abbreviated(words, _MAX_LINE), kept=""), _MAX_LINE)
+    words = _LONG_WORD.sub(lambda word: abbreviate(word[0], _MAX_WORD), message)
+    return abbreviate(printable(abbreviate(words, _MAX_LINE), kept=""), _MAX_LINE)
 
 
-def abbreviated(text: str, most: int) -> str:
+def abbreviate(text: str, most: int) -> str:
     """Return a text of at most `most` characters: of a longer one the beginning and the end."""
     if len(text) <= most:
         return text

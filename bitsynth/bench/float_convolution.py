@@ -16,7 +16,7 @@ from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.layers.pool import Pool, pool_of
-from bitsynth.run.arguments import aligned
+from bitsynth.run.arguments import make_aligned
 from bitsynth.run.runner import Runner, runner_for
 
 NAME = "bitsynth fp32"
@@ -36,7 +36,7 @@ def own_float(isa: str, threads: int, names: Sequence[str]) -> LocalSubject:
 def _call(runner: Runner, pool: Pool, layer: ResNetLayer) -> Callable[[], object]:
     """Return a call of one layer that was found right; its memory is its own."""
     sizes = np.array(float_sizes(layer.geometry, *layer.image), np.int64)
-    memory = aligned(runner.call("bs_fp32_bytes", sizes), np.uint8)
+    memory = make_aligned(runner.call("bs_fp32_bytes", sizes), np.uint8)
     runner.call("bs_fp32_prepare", sizes, memory)
     with pool.acquire(runner) as address:
         call = partial(runner.call, "bs_fp32_run", sizes, memory, address)

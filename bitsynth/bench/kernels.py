@@ -30,7 +30,7 @@ from bitsynth.run.runner import runner_for
 from bitsynth.schedule.quickest import scoreboard
 from bitsynth.store.files import folders
 from bitsynth.store.matmul import MATMUL
-from bitsynth.toolchain.compiler import preferred, probe
+from bitsynth.toolchain.compiler import get_preferred, probe
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def measure(cached: CachedKernels, rounds: int, progress: Progress) -> KernelsRe
     """
     isa = load(cached.isa)
     timed = has_times(isa.table)
-    compiler = preferred(isa)
+    compiler = get_preferred(isa)
     run = runner_for(isa, probe(isa, compiler), count=not timed).description
     baselines, left_out = _baselines(isa, not timed)
     mine, problems = _kernels(cached, not timed, progress)
@@ -235,7 +235,7 @@ def _kernel_job(kernel: MatmulKernel, variant: str, loop: TimedLoop) -> _Job:
 
 
 def _time(isa: Isa, loops: Sequence[TimedLoop], rounds: int, progress: Progress) -> _Result:
-    samples = loop_times.interleaved(loops, clock_loop(isa), rounds, progress)
+    samples = loop_times.measure_interleaved(loops, clock_loop(isa), rounds, progress)
     return _Result(samples.cycles, samples.nanoseconds, Summary.of(samples.clock))
 
 

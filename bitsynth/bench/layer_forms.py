@@ -34,7 +34,7 @@ class LayerForm:
     values: str = ""
     residual: str = ""
 
-    def weighted(self, encoding: str) -> LayerForm:
+    def replace_weights(self, encoding: str) -> LayerForm:
         """Return the form with weights of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
 
@@ -42,7 +42,7 @@ class LayerForm:
         """Return the form of layers that are chosen for that processor."""
         return replace(self, options={**self.options, "cpu": cpu})
 
-    def activated(self, encoding: str) -> LayerForm:
+    def replace_activations(self, encoding: str) -> LayerForm:
         """Return the form with activations of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})
 
@@ -67,7 +67,7 @@ class LayerForm:
             else None
         )
 
-    def made(self, sums: _Sums, bits: int) -> Epilogue | None:
+    def make_epilogue(self, sums: _Sums, bits: int) -> Epilogue | None:
         """Return the epilogue, with the form's residual."""
         epilogue = self.epilogue(sums, bits)
         if epilogue is None or not self.residual:
@@ -124,9 +124,9 @@ EPILOGUES = (
     LayerForm("packed to packed, Requantize", Layout.PACKED, Layout.PACKED, requantize),
     BYTES,
     FLOATS,
-    *(SUMS.weighted(encoding) for encoding in ("signed", "ternary")),
-    *(SUMS.activated(encoding) for encoding in ("signed", "bipolar")),
-    *(PACKED.weighted(encoding) for encoding in ("signed", "ternary")),
+    *(SUMS.replace_weights(encoding) for encoding in ("signed", "ternary")),
+    *(SUMS.replace_activations(encoding) for encoding in ("signed", "bipolar")),
+    *(PACKED.replace_weights(encoding) for encoding in ("signed", "ternary")),
     *(PACKED.with_residual(kind) for kind in ("uint8", "int32")),
     BYTES.with_residual("uint8"),
     LayerForm("codes to bytes, Rescale", Layout.NHWC, Layout.NHWC, rescale).with_residual("uint8"),

@@ -37,7 +37,9 @@ class Samples:
         return product
 
 
-def interleaved(loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds: int, progress: Progress) -> Samples:
+def measure_interleaved(
+    loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds: int, progress: Progress
+) -> Samples:
     """Measure every loop once in each of `rounds` rounds."""
     jobs = [clock, *(loop.repeat for loop in loops)]
     calls = [calibrate_calls(job) for job in jobs]

@@ -23,7 +23,7 @@ from bitsynth.isa.baseline_loops import BaselineLoop
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
-from bitsynth.run.arguments import aligned
+from bitsynth.run.arguments import make_aligned
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec.matmul import MatmulOperand
@@ -85,11 +85,11 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> TimedLoop:
 
     steps = _fit_steps(-(-AMORTISED_K // tile.k_step), lambda count: sum(sizes(count)))
     k, (act_bytes, wgt_bytes) = steps * tile.k_step, sizes(steps)
-    act, wgt = aligned(act_bytes, np.uint8), aligned(wgt_bytes, np.uint8)
+    act, wgt = make_aligned(act_bytes, np.uint8), make_aligned(wgt_bytes, np.uint8)
     runner.call(f"{kernel.name}_pack_act", m, k, _codes(kernel.spec.act, (m, k)), act)
     runner.call(f"{kernel.name}_pack_wgt", k, n, _codes(kernel.spec.wgt, (k, n)), wgt)
-    starts = aligned(tile.columns, np.int32), aligned(tile.rows, np.int32)
-    sums = aligned(tile.rows * tile.columns, np.int32)
+    starts = make_aligned(tile.columns, np.int32), make_aligned(tile.rows, np.int32)
+    sums = make_aligned(tile.rows * tile.columns, np.int32)
     macs = tile.rows * tile.columns * k
     operands = (wgt, act) if kernel.entry.kernel.swapped else (act, wgt)
     arguments = (steps, *operands, *starts, sums, tile.columns)
@@ -123,7 +123,7 @@ def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
     steps = _fit_steps(AMORTISED_K // table.k_step, lambda n: n * step_bytes)
     a = _random(0, 64, (steps, table.rows, table.k_step), act)
     w = _random(-64, 64, (steps, table.columns, table.k_step), wgt)
-    c = aligned(table.rows * table.columns, out)
+    c = make_aligned(table.rows * table.columns, out)
     loop = TimedLoop(
         baseline.name,
         symbol,
@@ -164,7 +164,7 @@ def _codes(operand: MatmulOperand, shape: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def _random(low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    out = aligned(math.prod(shape), dtype).reshape(shape)
+    out = make_aligned(math.prod(shape), dtype).reshape(shape)
     out[...] = np.random.default_rng(0).integers(low, high, shape)
     return out
 

@@ -79,7 +79,7 @@ def codes_of(layer: ResNetLayer, act_bits: int) -> NDArray[np.uint8]:
     return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
 
 
-def checked(
+def prepare_call(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
     """Return the layer, activations, and a call of it on those; Refuted if a sum is wrong."""
@@ -96,7 +96,7 @@ def in_form(
     """Return the layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
     codes = codes_of(layer, act_bits)
     sums = exact_sums(layer, layer_of(layer, isa, act_bits, w_bits, **form.options), codes)
-    epilogue = form.made(sums, act_bits)
+    epilogue = form.make_epilogue(sums, act_bits)
     options: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": epilogue}
     conv = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
     given = conv.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)

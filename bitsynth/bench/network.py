@@ -20,7 +20,7 @@ from bitsynth.bench.phase_times import LayerParts, parts_of
 from bitsynth.bench.statistics import Summary
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -119,12 +119,12 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
     if rounds < 1:
         raise SpecError(f"--rounds must be at least 1, not {rounds}")
     threads = net.program.threads
-    inputs = drawn(net.graph, 1)[0]
+    inputs = draw(net.graph, 1)[0]
     progress("compiling")
-    calls: dict[str, Callable[[], object]] = {MINE: net.bound(inputs)[0]}
+    calls: dict[str, Callable[[], object]] = {MINE: net.bind(inputs)[0]}
     left_out: dict[str, str] = {}
     if peers:
-        calls |= network_peers.bound(model, net, inputs, left_out, progress)
+        calls |= network_peers.bind_peers(model, net, inputs, left_out, progress)
     times = alternate(calls, rounds, threads, progress)
     progress("measuring steps")
     report = net.report()
@@ -143,7 +143,7 @@ def measure_on_board(
     board: Device, model: Path, net: Network, rounds: int, *, peers: bool
 ) -> tuple[NetworkAnswer, NetworkTimes | None]:
     """Return the board's answer, and its times; None if an emulator ran it, whose times mean nothing."""
-    inputs = drawn(net.graph, 1)[0]
+    inputs = draw(net.graph, 1)[0]
     answer = board.run_network(net, inputs, repeats=rounds)
     if answer.emulator:
         return answer, None
@@ -193,11 +193,11 @@ def _long(call: Callable[[], object], threads: int) -> tuple[Callable[[], object
     """Return the call, repeated often enough for a sample, and how often that is."""
     count = _often(call, threads)
 
-    def repeated() -> None:
+    def repeat() -> None:
         for _ in range(count):
             call()
 
-    return repeated, count
+    return repeat, count
 
 
 def _often(call: Callable[[], object], threads: int) -> int:
@@ -223,9 +223,9 @@ def _steps(
     net(dict(inputs))
     shortest = []
     for k in range(len(steps)):
-        once = net.bound(inputs, steps=(k, k + 1))[0]
+        once = net.bind(inputs, steps=(k, k + 1))[0]
         count = _often(once, threads)
-        many = net.bound(inputs, steps=(k, k + 1), times=count)[0]
+        many = net.bind(inputs, steps=(k, k + 1), times=count)[0]
         shortest.append(min(sample_calls(many, _WARM, threads)) / count)
     total, parts = sum(shortest) or 1.0, _parts(net, inputs, left_out)
     return tuple(StepTime(s, t, t / total, parts.get(k)) for k, (s, t) in enumerate(zip(steps, shortest, strict=True)))

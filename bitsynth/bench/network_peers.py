@@ -61,7 +61,7 @@ def settings(contenders: Iterable[str]) -> dict[str, str]:
     facts = {package: importlib.metadata.version(package) for package in packages if package in _MODULES}
     if not facts:
         return {}
-    instructions = architecture.named(arch()).int8_instructions
+    instructions = architecture.find_architecture(arch()).int8_instructions
     facts[INT8_INSTRUCTIONS] = next((text for name, text in instructions.items() if name in features()), "unknown")
     if OPENVINO in facts and (limit := os.environ.get(ONEDNN_LIMIT)):
         facts[ONEDNN_LIMIT] = limit
@@ -75,12 +75,12 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def bound(
+def bind_peers(
     model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and call of each peer that runs; the reasons why others do not go to `left_out`."""
     if isinstance(data := load_for_peers(model), bytes):
-        yield from _bound_litert(data, inputs, net.program.threads, left_out, progress)
+        yield from _bind_litert(data, inputs, net.program.threads, left_out, progress)
         return
     packages: dict[str, Bound] = {}
     binders = {ORT: bind_onnxruntime, OPENVINO: bind_openvino, **({EMX: _emx} if net.program.threads == 1 else {})}
@@ -98,7 +98,7 @@ def bound(
                 left_out[f"{package}, {what}"] = _first_line(why)
 
 
-def _bound_litert(
+def _bind_litert(
     data: bytes, inputs: Mapping[str, Tensor], threads: int, left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and call of LiteRT, on the file as it is, with its default kernels and without XNNPACK."""

@@ -55,7 +55,7 @@ def parts_of(net: Network, inputs: Mapping[str, Tensor]) -> dict[int, LayerParts
         views[buffer][...] = inputs[edge]
     if layers:
         machine.run(block)
-    return {k: _parts(machine.runner, machine.bound(block, (k, k + 1), 1)) for k in layers}
+    return {k: _parts(machine.runner, machine.bind(block, (k, k + 1), 1)) for k in layers}
 
 
 def _parts(runner: Runner, layer: Call) -> LayerParts:

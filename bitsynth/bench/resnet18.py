@@ -61,7 +61,7 @@ LAYERS = (
 )
 
 
-def named(text: str) -> list[ResNetLayer]:
+def select_layers(text: str) -> list[ResNetLayer]:
     """Return the layers in `C2,C6`, in the order above; SpecError for one that does not exist."""
     names, known = text.split(","), [layer.name for layer in LAYERS]
     if unknown := [name for name in names if name not in known]:

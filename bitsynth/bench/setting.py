@@ -126,10 +126,10 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _compiler(isa: str) -> str:
-    from bitsynth.toolchain.compiler import preferred
+    from bitsynth.toolchain.compiler import get_preferred
 
     try:
-        return preferred(load(isa)).version
+        return get_preferred(load(isa)).version
     except ToolError:
         return "none"
 

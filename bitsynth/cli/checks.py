@@ -22,8 +22,8 @@ from bitsynth.isa.architecture import Qemu
 from bitsynth.isa.load import Isa
 from bitsynth.run import qemu
 from bitsynth.run.runner import runner_for
-from bitsynth.toolchain.cache import trusted
-from bitsynth.toolchain.compiler import candidates, package, preferred, probe
+from bitsynth.toolchain.cache import secure
+from bitsynth.toolchain.compiler import candidates, get_preferred, package, probe
 
 _OWN_SETS = "BITSYNTH_ISA"
 """The variable of folders of a user's own instruction sets."""
@@ -129,13 +129,17 @@ def _examine(faults: list[Finding]) -> DoctorReport:
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),
         *(_package(*row) for row in _PACKAGES),
-        *(_compilers(arch) for arch in architecture.known()),
-        *(_qemu(arch, table.emulator.qemu) for arch, table in architecture.known().items() if table.emulator),
+        *(_compilers(arch) for arch in architecture.load_architectures()),
+        *(
+            _qemu(arch, table.emulator.qemu)
+            for arch, table in architecture.load_architectures().items()
+            if table.emulator
+        ),
         *_processor(),
         *(_features(isa) for isa in sets if not isinstance(isa, Verdict)),
         _build_cache(),
         _folder("kernel cache", paths.user_kernels().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
-        _shipped(),
+        _count_shipped(),
         *faults,
     ]
     return DoctorReport(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
@@ -165,7 +169,7 @@ def _package(name: str, purpose: str, advice: str) -> Finding:
 
 def _is_board() -> bool:
     """Return whether other machines emulate this one's architecture: such a machine runs its own code only."""
-    table = architecture.known().get(features.arch())
+    table = architecture.load_architectures().get(features.arch())
     return bool(table and table.emulator)
 
 
@@ -226,7 +230,7 @@ def _features(isa: Isa) -> Finding:
 def _build_cache() -> Finding:
     finding = _folder("build cache", toolchain.cache_folder(), "keeps compiled kernels", "BITSYNTH_BUILD_CACHE")
     try:
-        trusted(toolchain.cache_folder(), make=False)
+        secure(toolchain.cache_folder(), make=False)
     except OSError as error:
         return replace(finding, found="", advice=f"{error.strerror}: set BITSYNTH_BUILD_CACHE to another folder")
     return finding
@@ -239,7 +243,7 @@ def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
     return Finding(name, str(folder) if usable else "", purpose, advice, "kernels and code")
 
 
-def _shipped() -> Finding:
+def _count_shipped() -> Finding:
     folder = paths.shipped_kernels()
     counts = dict.fromkeys(["microkernels", "elementwise programs", "depthwise kernels"], 0)
     for place, _, names in os.walk(folder):
@@ -252,7 +256,7 @@ def _shipped() -> Finding:
 
 def _verdict(isa: Isa) -> Verdict:
     try:
-        compiler = preferred(isa)
+        compiler = get_preferred(isa)
         runner = runner_for(isa, probe(isa, compiler))
         array = np.zeros(64, np.uint8)
         result = runner.call("bs_probe", array, array.size)

@@ -160,7 +160,7 @@ def fit_table(*makes: Callable[[int], Table]) -> Table:
     """Return the first table that fits the terminal, with a gap of two blanks between columns or one; else the last."""
     for make in makes:
         for gap in _GAPS:
-            if _needed(table := make(gap)) <= width():
+            if _measure_width(table := make(gap)) <= width():
                 return table
     return table
 
@@ -176,19 +176,19 @@ def fit_named_table(*makes: Callable[[int, int], Table]) -> Table:
     columns = width()
     for make in makes:
         for gap in _GAPS:
-            if _needed(table := make(gap, _UNBOUNDED)) <= columns:
+            if _measure_width(table := make(gap, _UNBOUNDED)) <= columns:
                 return table
     for make in makes:
         for gap in _GAPS:
             table = make(gap, _SHORTEST_NAME)
             names = max(cell_len(str(cell)) for cell in table.columns[0].cells)
-            room = columns - (_needed(table) - names)
+            room = columns - (_measure_width(table) - names)
             if room >= _NAME:
                 return make(gap, room)
     return make(gap, max(room, _SHORTEST_NAME))
 
 
-def _needed(table: Table) -> int:
+def _measure_width(table: Table) -> int:
     """Return the columns that a table takes if nothing is folded."""
     target = console(sys.stdout)
     return target.measure(table, options=target.options.update(max_width=_UNBOUNDED)).maximum

@@ -23,7 +23,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.types import VecType
 from bitsynth.run.runner import Runner, runner_for
-from bitsynth.toolchain.compiler import preferred
+from bitsynth.toolchain.compiler import get_preferred
 
 _CHUNK = 400
 _RECORDS = 1 << 13
@@ -75,7 +75,7 @@ def captures(
 
     Refuted if a processor runs the forms, and a probe of theirs says that it cannot.
     """
-    groups = [(group, _start_runner(isa, group)) for group in compiled(isa, forms, compiler)]
+    groups = [(group, _start_runner(isa, group)) for group in compile_libraries(isa, forms, compiler)]
     by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
     by += f", in a system run by {emulator}" if (emulator := here().emulator) else ""
     return by, chain.from_iterable(_run_all(group, runner) for group, runner in groups)
@@ -96,9 +96,9 @@ class Compiled:
     asked: tuple[str, ...]
 
 
-def compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None) -> list[Compiled]:
+def compile_libraries(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None) -> list[Compiled]:
     """Return the libraries that test `forms`, one a feature set, by `compiler` or the preferred one."""
-    compiler = compiler or preferred(isa)
+    compiler = compiler or get_preferred(isa)
     features = dict.fromkeys(form.feature for form in forms)
     return [_compile_libraries(isa, [form for form in forms if form.feature == f], compiler) for f in features]
 
@@ -126,7 +126,7 @@ def _probes(isa: Isa, features: Sequence[str]) -> str:
     """
     probes = enumerate(isa.table.probes[f] for f in features)
     asking = (f"int bs_has_{k}(void);\nint bs_has_{k}(void) {{ return {c}; }}\n" for k, c in probes)
-    return architecture.named(isa.table.arch).probe_text() + "".join(asking)
+    return architecture.find_architecture(isa.table.arch).probe_text() + "".join(asking)
 
 
 def _require_probes(isa: Isa, runner: Runner, features: Sequence[str]) -> None:

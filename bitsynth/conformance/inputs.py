@@ -35,7 +35,7 @@ from bitsynth.conformance.values import (
     landmarks,
     mask,
     random_values,
-    swept,
+    sweep,
 )
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
@@ -142,7 +142,7 @@ class FormTrial:
 
 def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:
     """Return inputs in which the lanes of `group` take all values of their family, the others as `fill` makes them."""
-    values = swept(types[group[0][0]].bits, fill, rng)
+    values = sweep(types[group[0][0]].bits, fill, rng)
     out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
     for k, lane in group:
         out[k][lane] = np.roll(values, -_start(k, lane))

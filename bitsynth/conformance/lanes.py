@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
-from bitsynth.conformance.values import EXHAUSTIVE_BITS, FILLS, landmarks, swept_count
+from bitsynth.conformance.values import EXHAUSTIVE_BITS, FILLS, count_swept, landmarks
 from bitsynth.isa.domains.reads import ReadsDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.types import VecType
@@ -103,5 +103,5 @@ def list_group_pairs(
 def _records(types: Sequence[VecType], groups: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
     """Return the number of inputs of the families of these groups."""
     bits = {group: types[group[0][0]].bits for group in groups}
-    sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in groups)
+    sweeps = sum(len(FILLS) * count_swept(bits[g]) for g in groups)
     return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in list_group_pairs(groups, seen))

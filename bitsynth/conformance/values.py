@@ -33,12 +33,12 @@ def float_landmarks() -> U64:
     return np.concatenate([both, both | 1 << 31]).astype(np.uint64)
 
 
-def swept_count(bits: int) -> int:
-    """Return the number of values that `swept` gives."""
+def count_swept(bits: int) -> int:
+    """Return the number of values that `sweep` gives."""
     return 1 << bits if bits <= EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
 
 
-def swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
+def sweep(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
     """Return every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
     if bits <= EXHAUSTIVE_BITS:
         return np.arange(1 << bits, dtype=np.uint64)

@@ -27,7 +27,7 @@ from bitsynth.device.program import (
     glue_target,
     network_program,
     network_target,
-    packed_inputs,
+    pack_inputs,
 )
 from bitsynth.device.ssh import ANSWER_SECONDS, MAX_BYTES, CommandResult, Session, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
@@ -135,7 +135,7 @@ class Device:
         target, repeats = network_target(net), 0 if inputs is None or self.emulated_by else repeats
         self.require(target.isa, target.needs)
         end, parts = time.monotonic() + self.seconds, repeats and len(net.program.steps) + 1
-        given, wanted = packed_inputs(net, inputs), f"{net.program.threads} {repeats} {NETWORK_SAMPLE_NS}"
+        given, wanted = pack_inputs(net, inputs), f"{net.program.threads} {repeats} {NETWORK_SAMPLE_NS}"
         output = self._run_and_read(network_program(net), target, given, wanted, repeats * parts, end)
         whole, *steps = measured.read_network(output, parts, self.host) or [()]
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
@@ -162,7 +162,7 @@ class Device:
     def best_isa(self) -> str:
         """Return the best of its instruction sets, of its system's words; ToolError if it has none."""
         sets = self.isas()
-        own = [name for name in sets if architecture.named(load(name).table.arch).bits == self._facts.bits]
+        own = [name for name in sets if architecture.find_architecture(load(name).table.arch).bits == self._facts.bits]
         if sets:
             return best(own or sets)
         raise ToolError(f"{self.host} is {self._facts.machine}, which runs none of {', '.join(names())}")
@@ -205,15 +205,15 @@ class Device:
         """Run a program on the file `given` and return its output, in which `samples` samples are expected."""
         if self._put != program:
             self._put = None  # A copy that fails here may yet succeed there.
-            self._session.put(_RUNNER, program.read_bytes(), self._left(end))
+            self._session.put(_RUNNER, program.read_bytes(), self._get_rest(end))
             self._put = program
-        self._session.put(_JOB, given, self._left(end))
+        self._session.put(_JOB, given, self._get_rest(end))
         most = MAX_BYTES + _SAMPLE_BYTES * samples
-        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB} {arguments}", self._left(end), most)
+        done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB} {arguments}", self._get_rest(end), most)
         self._judge(done, target)
         return done.output
 
-    def _left(self, end: float) -> float:
+    def _get_rest(self, end: float) -> float:
         """Return the seconds until `end`; TimedOut if there are none."""
         if (seconds := end - time.monotonic()) <= 0:
             raise TimedOut(f"{self.host}: no time is left to run anything there")

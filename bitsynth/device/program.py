@@ -111,7 +111,7 @@ def network_program(net: Network) -> Path:
     return toolchain.compile_for(isa, files, needs=text.needs, flags=_WITHOUT_MAIN, shared=False, cached=files)
 
 
-def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
+def pack_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
     """Return the inputs of a network as its program reads them: in the file's order, one behind the other."""
     return b"".join(np.ascontiguousarray(inputs[name]).tobytes() for name in net.graph.inputs if inputs)
 

@@ -76,20 +76,20 @@ class Ssh:
 
         ToolError if ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
         """
-        with _file(data) as file, self.started(script, file) as child:
+        with _file(data) as file, self.start(script, file) as child:
             try:
                 output, errors = child.output(seconds, most)
             except TooLate:
                 raise TimedOut(f"{self.host}: did not end within {seconds:.0f} s: {script}") from None
             except TooMuch:
-                raise self.babbled(most) from None
+                raise self.explain_output(most) from None
         done = CommandResult(child.wait(), output.decode(errors="replace"), errors.decode(errors="replace").strip())
         if done.code == FAILED:
             raise self.failure(done.errors)
         return done
 
     @contextmanager
-    def started(self, script: str, data: IO[bytes] | None = None) -> Iterator[Child]:
+    def start(self, script: str, data: IO[bytes] | None = None) -> Iterator[Child]:
         """Yield a running `script`. At the end its input is closed, and the script ends with it or the connection."""
         reading, writing = os.pipe()
         try:
@@ -105,7 +105,7 @@ class Ssh:
             finally:
                 os.close(writing)
                 _end(child)
-                self._children.ended(child)
+                self._children.forget(child)
 
     def stop(self) -> None:
         """End what runs, from another thread; nothing can be run afterwards."""
@@ -117,7 +117,7 @@ class Ssh:
         except OSError as error:
             raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
 
-    def babbled(self, most: int) -> ToolError:
+    def explain_output(self, most: int) -> ToolError:
         """Return the error for a board that prints more than `most` bytes."""
         return ToolError(f"{self.host}: it sent more than {most:,} bytes, and was not read on: what runs there?")
 
@@ -173,7 +173,7 @@ class Session:
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
-            self._read(opening.enter_context(self.ssh.started(_LEASE)))
+            self._read(opening.enter_context(self.ssh.start(_LEASE)))
             self._lease = opening.pop_all()
         return self
 
@@ -182,7 +182,7 @@ class Session:
 
     def _read(self, lease: Child) -> None:
         """Read facts, then the folder; ToolError if they do not come."""
-        with lease.limited(ANSWER_SECONDS):
+        with lease.limit(ANSWER_SECONDS):
             left = MAX_BYTES
             lines: list[str] = []
             while line := lease.stdout.readline(left):
@@ -193,7 +193,7 @@ class Session:
                     return
                 lines.append(f"{text}\n")
             if not left:
-                raise self.ssh.babbled(MAX_BYTES)
+                raise self.ssh.explain_output(MAX_BYTES)
             raise self._failure(lease.wait(), lease.stderr.read(MAX_BYTES).decode(errors="replace"))
 
     def _failure(self, code: int, errors: str) -> ToolError:

@@ -37,7 +37,7 @@ class DepthwiseSource:
             "program": program,
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.named(isa.table.arch).probe_text(),
+            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
             "in_order": flush is program.flushes[0],
             **_code(isa, program, flush),
         }

@@ -63,7 +63,7 @@ class _Text:
         self.first, *self.others = (x for x in program.spec.inputs if x.per == "element")
         self.over = program.spec.inputs[-1]
         channel_registers = sum(program.registers(x)[1] * x.values for x in program.spec.inputs if x.per == "channel")
-        folds = architecture.named(isa.table.arch).memory_operands
+        folds = architecture.find_architecture(isa.table.arch).memory_operands
         self.late = 2 * channel_registers > 3 * isa.table.registers and not folds and not program.loop
         """What elements and channels have is loaded where a row reads it first: most of it does not stay in registers.
 
@@ -119,7 +119,7 @@ class _Text:
             lines += [late.pop(a) for a in step.args if a in late]
             lines += scope.steps([step])
             if adds and "fmul" in lanes[step.op]:
-                constraint = architecture.named(self.isa.table.arch).vector_constraint
+                constraint = architecture.find_architecture(self.isa.table.arch).vector_constraint
                 scope.macros["ROUNDED"] = f'#define ROUNDED(x) __asm__("" : "+{constraint}"(x))'
                 lines.append(f"ROUNDED({step.dst});")
         return lines

@@ -18,7 +18,7 @@ from bitsynth.emit.layer import refuses_codes
 from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
-from bitsynth.files import marked
+from bitsynth.files import mark
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
@@ -100,7 +100,7 @@ class GlueText:
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
         names = [*list_functions(shared), *VARIABLES, *(p.name for p in self.programs)]
-        return marked(own | shared | rename_symbols(self.name, own | shared, names))
+        return mark(own | shared | rename_symbols(self.name, own | shared, names))
 
     def _values(self) -> dict[str, Any]:
         isa, (inputs, want) = load(self.isa), self.example
@@ -126,7 +126,7 @@ class GlueText:
             "parts": [{"of": "", "sources": _sources(), "cc_flags": self.needs.cc_flags}],
             "folders": [],
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.named(isa.table.arch).probe_text(),
+            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
             "example": False,
         }
 

@@ -19,7 +19,7 @@ from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import indented, render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
-from bitsynth.files import marked
+from bitsynth.files import mark
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
@@ -28,7 +28,7 @@ from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel, period
 from bitsynth.kernel.straight_line import needs
-from bitsynth.proof.multiples import proved_multiple, require_shift
+from bitsynth.proof.multiples import prove_multiple, require_shift
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
 
@@ -123,7 +123,7 @@ class CSource:
             **_values(isa, proved, spec, self.name),
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.named(isa.table.arch).probe_text(),
+            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
         }
 
     def _render(self, template: str) -> str:
@@ -163,7 +163,7 @@ class CSource:
         """Return the same files, with the command that finds the kernel's program in the header."""
         kernel, spec = self._of
         values = {**self._values, "about": describe_kernel(self.name, kernel, spec, command)}
-        return marked(
+        return mark(
             {
                 f"{self.name}.h": render("kernel.h.j2", values) if command else self.header,
                 f"{self.name}.c": self.source,
@@ -282,7 +282,7 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     shift = affine(spec).shift * makes_values(kernel, spec)
     times = doublings(kernel, spec)
     require_shift(proved, shift)
-    doubled = proved_multiple(proved, times)
+    doubled = prove_multiple(proved, times)
     flushes = Flushes(isa, doubled, has_row_terms(kernel, spec), shift, times)
     programs = Programs(isa, doubled, flushes)
     start = flushes.without_steps(scope)

@@ -20,7 +20,7 @@ from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.emit.self_test import SelfTestLayer
-from bitsynth.files import marked
+from bitsynth.files import mark
 from bitsynth.isa.load import Requirements
 from bitsynth.kernel.elementwise.program import LEAST_UNIT
 from bitsynth.spec.layout import Layout
@@ -113,7 +113,7 @@ class LayerText:
         }
         files = own | shared
         names = list_functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
-        return marked(files | rename_symbols(self.name, files, names))
+        return mark(files | rename_symbols(self.name, files, names))
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
-from bitsynth.kernel.packing import Codes, bit_tables, packed
+from bitsynth.kernel.packing import Codes, bit_tables, pack
 from bitsynth.kernel.program import ORDERS, Kernel
 
 WORD_BYTES = 8
@@ -237,7 +237,7 @@ def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
 def _input(kernel: Kernel, x: Input, steps: Codes) -> Codes:
     """Return the bytes (R, steps, bytes) of one input for codes by position (R, steps, k_step)."""
     if isinstance(x, Planes):
-        return packed(x, steps, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
+        return pack(x, steps, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
     return _sums(np.array(x.values, np.uint8)[steps[..., x.first : x.first + x.bits]])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bitsynth.emit.layer import LayerText
 from bitsynth.emit.render import lay_out, render
-from bitsynth.files import marked
+from bitsynth.files import mark
 from bitsynth.isa import architecture
 
 
@@ -37,7 +37,7 @@ class ProcessorsText:
         for file, template in tests.items():
             own[file] = f'#include "{first}_names.h"\n{render(template, values)}'
         cmake = {"CMakeLists.txt": render("layer_cmake.j2", values)}
-        marked_files = marked({file: lay_out(text) for file, text in own.items()} | cmake)
+        marked_files = mark({file: lay_out(text) for file, text in own.items()} | cmake)
         for layer in self._apart:
             marked_files |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
         return marked_files
@@ -67,7 +67,7 @@ def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
 
     SpecError if programs of the architecture cannot ask which processor runs them.
     """
-    table, names = architecture.named(arch), list(dict.fromkeys(libraries.values()))
+    table, names = architecture.find_architecture(arch), list(dict.fromkeys(libraries.values()))
     return {
         "libraries": names,
         "processors": {cpu: names.index(name) for cpu, name in libraries.items()},

@@ -16,7 +16,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order import folds, pipelining
-from bitsynth.kernel.order import all_accs, interleaved
+from bitsynth.kernel.order import all_accs, interleave
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 
@@ -85,7 +85,7 @@ class Programs:
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Return the step as one program of all rows: pins keep loads and new accumulators in their places."""
-        flat, places, out = interleaved(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
+        flat, places, out = interleave(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
         def named(value: Value) -> Value:

@@ -114,7 +114,7 @@ class ExactNumbers:
             for other, there in needs:
                 ask(other, there)
         for name, missing, compute in reversed(steps):
-            numbers = self._checked(self._makers[name], compute)
+            numbers = self._check_size(self._makers[name], compute)
             self._computed.setdefault(name, {}).update(zip(missing.tolist(), numbers.tolist(), strict=True))
 
     def _missing(self, name: str, places: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class ExactNumbers:
         known = self._computed.get(name, {})
         return np.array([k for k in places[low != high].tolist() if k not in known], np.int64)
 
-    def _checked(self, node: Node, compute: Callable[[], Tensor]) -> Tensor:
+    def _check_size(self, node: Node, compute: Callable[[], Tensor]) -> Tensor:
         """Return the result of `compute`; SpecError that names the node if fractions are too long."""
         try:
             numbers = np.asarray(compute(), object)
@@ -166,9 +166,9 @@ class ExactNumbers:
             needs = [(e.name, _broadcast(e, edge)[places]) for e in site.inputs]
             return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[0])
         if kind == "move":
-            return self._moved(site, places)
+            return self._trace_move(site, places)
         if kind == "product":
-            return self._summed(site, places)
+            return self._trace_product(site, places)
         needs = [(e.name, _number_places(e, 0)) for e in site.inputs]
         which = node.outputs.index(edge.name)
         return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[which]).reshape(-1)[places]
@@ -183,7 +183,7 @@ class ExactNumbers:
         outputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.outputs))
         return Site(node, inputs, (), self._graph.reference, outputs, _FRACTIONS)
 
-    def _moved(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
+    def _trace_move(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Return the dependences of a move: it is run on the places of the inputs' elements, where 0 marks padding."""
         starts = np.cumsum([1, *(int(np.prod(e.shape)) for e in site.inputs)])
         marks = [_number_places(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
@@ -201,7 +201,7 @@ class ExactNumbers:
 
         return needs, compute
 
-    def _summed(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
+    def _trace_product(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Return the dependences of a product, and the function that sums the products of both factors."""
         marks = find_factors(site, places)
         # Of each factor the element, counted from 0, and where it is used: at 0 padding is.

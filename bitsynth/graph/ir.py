@@ -19,7 +19,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.quantizer_claims import QuantizerClaims
 from bitsynth.graph.types import Edge, Integers, Tensor
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 
 class Names:
@@ -74,7 +74,7 @@ class Node:
     source: str = ""
 
     def __str__(self) -> str:
-        return shown(self.source or f"{self.op} {self.name}")
+        return show(self.source or f"{self.op} {self.name}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,11 +119,11 @@ def to_floats(graph: Graph, name: str, value: Any) -> Tensor:
     edge = graph.edges[name]
     if isinstance(edge.type, Integers) and not edge.is_float:
         integers = value - edge.type.zero.astype(np.int64)
-        return arithmetic_of("onnx").typed(integers, edge.dtype)  # type: ignore[no-any-return]
+        return arithmetic_of("onnx").cast(integers, edge.dtype)  # type: ignore[no-any-return]
     number = arithmetic_of(graph.reference).number(value, edge)
     if isinstance(number, Interval):
         number = (number.low + number.high) / 2
-    return arithmetic_of("onnx").typed(number, edge.dtype)  # type: ignore[no-any-return]
+    return arithmetic_of("onnx").cast(number, edge.dtype)  # type: ignore[no-any-return]
 
 
 def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
@@ -186,11 +186,11 @@ def _check_input(graph: Graph, name: str, value: Tensor) -> Any:
         raise SpecError(f"input {name} has shape {value.shape}, not {edge.shape}")
     kind = edge.type
     if not isinstance(kind, Integers):
-        return _require_reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
+        return _require_reals(graph, name, arithmetic_of("onnx").cast(value, edge.dtype))
     with np.errstate(all="ignore"):
         integers, off = value, value.astype(np.int64) != value
         if edge.is_float and value.dtype.kind not in "iu":
-            value = arithmetic_of("onnx").typed(value, edge.dtype).astype(np.float64)
+            value = arithmetic_of("onnx").cast(value, edge.dtype).astype(np.float64)
             integers = kind.nearest(value)
             off = ~kind.stands_for(integers, value, edge.dtype)
         off |= ~((integers >= kind.low) & (integers <= kind.high) & ((integers - kind.low) % kind.step == 0))

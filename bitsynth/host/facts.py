@@ -88,13 +88,13 @@ class Facts:
 
     def cpu(self, isa: IsaTable) -> str:
         """Return the processor in `isa` that is nearest to this machine's; "" if none is, or if its cores differ."""
-        nearest = architecture.named(isa.arch).nearest_processor
+        nearest = architecture.find_architecture(isa.arch).nearest_processor
         names = {nearest(core, isa.cpu) for core in self.midrs or [self.kind]}
         return names.pop() if len(names) == 1 else ""
 
     def runs(self, arch: str) -> bool:
         """Return whether programs for the architecture run on the machine."""
-        return self.machine in architecture.named(arch).machines
+        return self.machine in architecture.find_architecture(arch).machines
 
     @property
     def title(self) -> str:

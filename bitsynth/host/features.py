@@ -25,7 +25,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 def arch() -> str:
     """Return the architecture of this process as `isa.toml` spells it; the system's own word if it is unknown."""
     machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
-    tables = architecture.known().items()
+    tables = architecture.load_architectures().items()
     return next((name for name, a in tables if machine in a.machines and a.bits == bits), machine)
 
 
@@ -42,7 +42,7 @@ def cores() -> int:
 
 def with_other_names(arch: str, features: frozenset[str]) -> frozenset[str]:
     """Return features of a processor of the architecture under every name that they have."""
-    table = architecture.known().get(arch)
+    table = architecture.load_architectures().get(arch)
     names = table.feature_names if table else {}
     return features | {names[f] for f in features if f in names}
 
@@ -64,7 +64,7 @@ def matches(isa: IsaTable) -> bool:
 
 def _linux_features() -> frozenset[str]:
     """Return the features in /proc/cpuinfo; those that AT_HWCAP has too are taken from there."""
-    table = architecture.known().get(arch())
+    table = architecture.load_architectures().get(arch())
     hwcap = table.hwcap if table else {}
     if not hwcap:
         return _cpuinfo_features("flags")
@@ -98,7 +98,7 @@ def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
     with Child(["sysctl", *keys]) as child:  # It fails if a key is unknown, and prints the others.
         text = child.output(_SECONDS)[0].decode()
-    table = architecture.known().get(arch())
+    table = architecture.load_architectures().get(arch())
     features = set(table.darwin_features if table else [])
     for line in text.lower().splitlines():
         key, _, value = line.partition(":")

@@ -15,7 +15,7 @@ from bitsynth.isa.tables import IsaTable
 KINDS = ("native", "qemu", "unicorn")
 
 
-def forced() -> str:
+def get_forced_runner() -> str:
     """Return the runner that BITSYNTH_RUNNER asks for; "" if it asks for none."""
     kind = os.environ.get("BITSYNTH_RUNNER", "")
     if kind and kind not in KINDS:
@@ -25,15 +25,15 @@ def forced() -> str:
 
 def runs_natively(isa: IsaTable) -> bool:
     """Return whether code for `isa` runs on this processor itself."""
-    if not architecture.named(isa.arch).emulator:
+    if not architecture.find_architecture(isa.arch).emulator:
         return isa.arch == features.arch()
-    kind = forced()
+    kind = get_forced_runner()
     return kind == "native" or (not kind and features.matches(isa))
 
 
 def is_emulated(isa: IsaTable) -> bool:
     """Return whether code for `isa` runs under an emulator; never for an architecture without one."""
-    return architecture.named(isa.arch).emulator is not None and not runs_natively(isa)
+    return architecture.find_architecture(isa.arch).emulator is not None and not runs_natively(isa)
 
 
 def has_times(isa: IsaTable) -> bool:
@@ -43,7 +43,7 @@ def has_times(isa: IsaTable) -> bool:
 
 def cpu_here(isa: IsaTable) -> str:
     """Return the processor, among those in `isa`, that runs code for `isa` here; "" if it is not known."""
-    has_names = architecture.named(isa.arch).processors and runs_natively(isa)
+    has_names = architecture.find_architecture(isa.arch).processors and runs_natively(isa)
     return here().cpu(isa) if has_names else ""
 
 
@@ -81,7 +81,7 @@ def best(known: Iterable[str]) -> str:
 
 def _extent(name: str) -> tuple[int, int, int, bool]:
     table = load_table(name)
-    return architecture.named(table.arch).bits, table.vector_bits, len(sets_of(name)), bool(table.extends)
+    return architecture.find_architecture(table.arch).bits, table.vector_bits, len(sets_of(name)), bool(table.extends)
 
 
 def native_sets() -> list[str]:

@@ -128,13 +128,13 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def known() -> Mapping[str, Architecture]:
+def load_architectures() -> Mapping[str, Architecture]:
     """Return the architectures by name, as the `arch` of an `isa.toml` spells it: those that ship and the user's."""
-    return _known(paths.architectures(), paths.user_architectures())
+    return _load_architectures(paths.architectures(), paths.user_architectures())
 
 
 @lru_cache
-def _known(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
+def _load_architectures(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
     tables = read(shipped)
     for path in own:
         for name, table in read(path).items():
@@ -145,12 +145,14 @@ def _known(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
     return tables
 
 
-def named(name: str) -> Architecture:
+def find_architecture(name: str) -> Architecture:
     """Return the architecture `name`; SpecError if there is none."""
     try:
-        return known()[name]
+        return load_architectures()[name]
     except KeyError:
-        raise SpecError(f"unknown arch {name!r}; {paths.architectures()} has {', '.join(known())}") from None
+        raise SpecError(
+            f"unknown arch {name!r}; {paths.architectures()} has {', '.join(load_architectures())}"
+        ) from None
 
 
 def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
@@ -161,7 +163,7 @@ def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
 
 def read(path: Path) -> dict[str, Architecture]:
     """Return the architectures in the file `path`; SpecError says what is wrong in it."""
-    tables = toml.decoded(path, dict[str, Architecture])
+    tables = toml.decode(path, dict[str, Architecture])
     for name, table in tables.items():
         _check(f"{path}: {name}", table)
         for key, file in {"probe": table.probe, "midr_probe": table.midr_probe or table.probe}.items():

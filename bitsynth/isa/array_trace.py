@@ -31,11 +31,11 @@ class ArrayRegister(Register):
 
     lanes: Any
 
-    def viewed_as(self, domain: Any, want: VecType) -> Register:
+    def view_as(self, domain: Any, want: VecType) -> Register:
         """Return the same bits as lanes of type `want`; SpecError if the sizes differ."""
         have = self.type.bits
         if want.total_bits != self.type.total_bits or have == want.bits:
-            return super().viewed_as(domain, want)
+            return super().view_as(domain, want)
         if have > want.bits:
             parts = np.stack(domain.split(self.lanes, have, want.bits), axis=1)
             return ArrayRegister(want, parts.reshape(want.lanes, -1))

@@ -206,5 +206,5 @@ def _setting(isa: IsaTable, feature: str) -> str:
     flags = [*isa.cc_flags, *(flag for f in features for flag in f.cc_flags)]
     needed = [*isa.host_features, *(name for f in features for name in f.host)]
     probes = [(name, isa.probes[name]) for name in needed]
-    asked = probes, architecture.named(isa.arch).probe_text()
+    asked = probes, architecture.find_architecture(isa.arch).probe_text()
     return repr((isa.header, flags, isa.cast, isa.pin, sorted(isa.ctype.items()), asked))

@@ -27,8 +27,8 @@ def check_isa(path: Path, table: IsaTable) -> None:
     """Raise SpecError for a fact of an `[isa]` table that cannot be."""
     if table.name != path.parent.name:
         raise SpecError(f"{path}: name is {table.name!r}, the folder is {path.parent.name!r}")
-    if table.arch not in architecture.known():
-        known = ", ".join(architecture.known())
+    if table.arch not in architecture.load_architectures():
+        known = ", ".join(architecture.load_architectures())
         raise SpecError(f"{path}: arch is {table.arch!r}; known: {known}, from {paths.architectures()}")
     if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
         raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
@@ -58,7 +58,7 @@ def _check_features(path: Path, table: IsaTable) -> None:
     if twice := sorted({m for m in macros if macros.count(m) > 1}):
         raise SpecError(f"{path}: features: two of them have the macro {twice[0]}")
     for name, cpu in table.cpu.items():
-        named_once(path, f"feature of cpu.{name}", cpu.features or [], table.features)
+        select_once(path, f"feature of cpu.{name}", cpu.features or [], table.features)
 
 
 def check_high_forms(folder: Path, instrs: Mapping[str, Instr]) -> None:
@@ -69,7 +69,7 @@ def check_high_forms(folder: Path, instrs: Mapping[str, Instr]) -> None:
             raise SpecError(f"{folder}: {low.name}: no {low.high!r} of the same operands, which `high` names")
 
 
-def named_once(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+def select_once(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of `known` that `names` has; SpecError for one that is not known, or named twice."""
     if unknown := [n for n in names if n not in known]:
         raise SpecError(f"{path}: unknown {what} {unknown[0]!r}; known: {', '.join(known)}")
@@ -194,7 +194,7 @@ def _sets(home: Path) -> dict[str, Path]:
 def narrower(isa: IsaTable) -> list[str]:
     """Return the instruction sets of shorter registers that some processor of `isa` runs too."""
     others = [load_table(name) for name in names()]
-    return [t.name for t in others if t.vector_bits < isa.vector_bits and _shared(t, isa)]
+    return [t.name for t in others if t.vector_bits < isa.vector_bits and _share_processor(t, isa)]
 
 
 def run_by(isa: IsaTable) -> list[str]:
@@ -202,7 +202,7 @@ def run_by(isa: IsaTable) -> list[str]:
     return [isa.name, *([isa.extends] if isa.extends else []), *narrower(isa)]
 
 
-def _shared(one: IsaTable, other: IsaTable) -> bool:
+def _share_processor(one: IsaTable, other: IsaTable) -> bool:
     return one.arch == other.arch and not one.cpu.keys().isdisjoint(other.cpu)
 
 
@@ -245,7 +245,7 @@ def load_folder(folder: Path) -> Isa:
     instrs = {} if parent is None else _inherit_forms(load_folder(parent), table, needed)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
-            for name, entry in toml.decoded(path, InstrFile).instr.items():
+            for name, entry in toml.decode(path, InstrFile).instr.items():
                 for form in forms(f"{path}: {name}", table, needed, name, entry):
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
@@ -272,9 +272,9 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
     parent = _parent(path, raw)
     if parent is not None:
         raw = _merge_tables({"isa": {**msgspec.to_builtins(_isa_table(parent)[0]), "doc": None}}, raw)
-    table: IsaTable = toml.converted(path, raw, IsaFile).isa
+    table: IsaTable = toml.convert(path, raw, IsaFile).isa
     if parent is not None and table.cpus:
-        table = msgspec.structs.replace(table, cpu=named_once(path, "cpu", table.cpus, table.cpu))
+        table = msgspec.structs.replace(table, cpu=select_once(path, "cpu", table.cpus, table.cpu))
     check_isa(path, table)
     return table, parent
 

@@ -66,7 +66,7 @@ class Step:
         """Return the step that `line` spells; SpecError if it does not spell one."""
         return _parse_line(line)
 
-    def changed(
+    def replace(
         self,
         *,
         dst: Value | None = None,
@@ -82,7 +82,7 @@ class Step:
             self.imm if imm is None else imm,
         )
 
-    def renamed(self, rename: Callable[[Value], Value]) -> Step:
+    def rename(self, rename: Callable[[Value], Value]) -> Step:
         """Return the step with every value, result and operands, replaced by what `rename` gives for it."""
         return Step(rename(self.dst), self.op, tuple(map(rename, self.args)), self.imm)
 

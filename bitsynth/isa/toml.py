@@ -15,9 +15,9 @@ from bitsynth.files import read_file
 _Table = TypeVar("_Table")
 
 
-def decoded(path: Path, kind: type[_Table]) -> _Table:
+def decode(path: Path, kind: type[_Table]) -> _Table:
     """Return the file `path` as a `kind`."""
-    return converted(path, read(path), kind)
+    return convert(path, read(path), kind)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def read(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: {error}") from None
 
 
-def converted(path: Path, tables: Mapping[str, Any], kind: type[_Table]) -> _Table:
+def convert(path: Path, tables: Mapping[str, Any], kind: type[_Table]) -> _Table:
     """Return tables that were read from `path` as a `kind`."""
     try:
         return msgspec.convert(tables, kind)

@@ -22,7 +22,7 @@ class Register:
     type: VecType
     lanes: tuple[Any, ...]
 
-    def viewed_as(self, domain: Domain, want: VecType) -> Register:
+    def view_as(self, domain: Domain, want: VecType) -> Register:
         """Return the same bits as lanes of type `want`; SpecError if the sizes differ."""
         if want.total_bits != self.type.total_bits:
             raise SpecError(f"a {self.type} register where a {want} is wanted")
@@ -111,7 +111,7 @@ class Trace:
         if self.memo and key in self.memo:
             return self.memo[key][0]
         operands = zip(registers, instr.operands, strict=True)
-        lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
+        lanes = [register.view_as(self.domain, operand.type).lanes for register, operand in operands]
         result = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
         if self.memo is not None:
             self.memo[key] = result, registers

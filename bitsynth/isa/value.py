@@ -155,7 +155,7 @@ class Value(str):
 
     def of_copy(self, copy: int) -> Value:
         """Return the value that a copy of the step has for this one; itself if it is a constant."""
-        return self if self.is_constant or copy == self.copy else self._changed(copy=copy)
+        return self if self.is_constant or copy == self.copy else self._replace(copy=copy)
 
     def of_part(self, part: Part) -> Value:
         """Return this part of the value's register."""
@@ -169,14 +169,14 @@ class Value(str):
     @property
     def place(self) -> Value:
         """The place in memory to which the value is stored."""
-        return self._changed(is_place=True)
+        return self._replace(is_place=True)
 
     @property
     def stored(self) -> Value:
         """The value that is stored to the place; itself if it is no place."""
-        return self._changed(is_place=False) if self.is_place else self
+        return self._replace(is_place=False) if self.is_place else self
 
-    def _changed(
+    def _replace(
         self,
         *,
         row: int | None = None,
@@ -240,9 +240,9 @@ def _write(
 
 @lru_cache(maxsize=1 << 16)
 def _of_row(value: Value, row: int) -> Value:
-    return value._changed(row=row)
+    return value._replace(row=row)
 
 
 @lru_cache(maxsize=1 << 16)
 def _of_part(value: Value, part: Part) -> Value:
-    return value._changed(part=part)
+    return value._replace(part=part)

@@ -24,7 +24,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.interpreter_memory import ConcreteMachine, Inputs, Operands, Registers, Runs
-from bitsynth.kernel.packing import Codes, crossed
+from bitsynth.kernel.packing import Codes, multiply_neighbours
 from bitsynth.kernel.program import Kernel, Loop, Pass, period
 from bitsynth.kernel.wellformed import check_shape
 
@@ -82,7 +82,7 @@ class LoopNest:
         times = range(runs.length)
         if loop.first and times:
             accs, times = self._first(loop, runs), times[1:]
-        before, after = _parted(loop)
+        before, after = _split_program(loop)
         for some in blocks(times, self.room(len(runs.starts))):
             done = self.machine.run(before, self.inputs.registers(runs, some))
             for t in range(len(some)):
@@ -120,7 +120,7 @@ def nth(many: Registers, n: int | slice) -> Registers:
     return {name: Register(r.type, tuple(x if np.ndim(x) < 3 else x[n] for x in r.lanes)) for name, r in many.items()}
 
 
-def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:
+def _split_program(loop: Loop) -> tuple[list[Step], list[Step]]:
     """Return the step's program: what no accumulator flows into, then the rest. Each value has one definition."""
     late = {acc.name for acc in loop.accs}
     before, after = [], []
@@ -149,7 +149,7 @@ def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
         return _Tiles(machine, Operands(machine, rows, columns.T)).sums()
 
 
-def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
+def compute_wanted_sums(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
     """Return the sums it should compute: act codes times the core product's weights, modulo 2**32."""
     weights = kernel.core.wgt
     left, right = rows.astype(np.int64), columns.astype(np.int64)
@@ -192,10 +192,10 @@ class _Tiles:
         starts = list(_word32(g).reshape(1, tiles, kernel.columns).transpose(2, 0, 1))
         members, lanes = range(kernel.together), self.machine.isa.tile.lanes
         of_rows = (h[member :: kernel.together] for member in members)
-        parts = (self._started(starts[k:], of) for of in of_rows for k in range(0, kernel.columns, lanes))
+        parts = (self._start_register(starts[k:], of) for of in of_rows for k in range(0, kernel.columns, lanes))
         return [x for part in parts for x in part]
 
-    def _started(self, g: list[Any], h: NDArray[np.int64]) -> Sequence[Any]:
+    def _start_register(self, g: list[Any], h: NDArray[np.int64]) -> Sequence[Any]:
         """Return the next register of the tile, in memory, before the first pass."""
         machine, memory = self.machine, self.machine.kernel.memory
         start, more = Value.of(Role.TILE, 0), Value.of(Role.TERM)
@@ -211,12 +211,12 @@ class _Tiles:
             accs: Registers = {}
             for nest in nests:
                 accs = nest.accumulate(len(nest.loop.loops) - 1, runs, accs)
-                accs = self._carried(nest.loop, accs) if nest.loop.carries else accs
+                accs = self._carry(nest.loop, accs) if nest.loop.carries else accs
             for n in range(len(runs.starts)):
                 tile = self._flush(chain[-1], nth(accs, n), tile)
         return tile
 
-    def _carried(self, loop: Pass, accs: Registers) -> Registers:
+    def _carry(self, loop: Pass, accs: Registers) -> Registers:
         """Return the accumulators of the next pass as it starts."""
         return self.machine.after(loop.carried, self.machine.run(loop.flush, accs))
 
@@ -241,7 +241,7 @@ class _Tiles:
 def _terms(table: Sequence[int], cross: int, codes: Codes) -> NDArray[np.int64]:
     """Return (N,) terms of codes (N, K): of each code, and `cross` times the products of neighbours."""
     summed: NDArray[np.int64] = np.array(table, np.int64)[codes].sum(axis=1)
-    return summed + cross * crossed(codes)
+    return summed + cross * multiply_neighbours(codes)
 
 
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:

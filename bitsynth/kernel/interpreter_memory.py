@@ -21,7 +21,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Input, Table
-from bitsynth.kernel.packing import Codes, packed, sharing
+from bitsynth.kernel.packing import Codes, pack, sharing
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 Registers = Mapping[Value, Register]
@@ -61,15 +61,15 @@ class ConcreteMachine:
         kind = instr.operands[0].type
         cells = VecType("u", bits, -(-kind.total_bits // bits))
         lanes = Register(cells, tuple((*memory, *[np.uint64(0)] * cells.lanes)[: cells.lanes]))
-        return Register(instr.out, tuple(instr(_DOMAIN, [lanes.viewed_as(_DOMAIN, kind).lanes])))
+        return Register(instr.out, tuple(instr(_DOMAIN, [lanes.view_as(_DOMAIN, kind).lanes])))
 
     def store(self, op: str, register: Register, cells: VecType) -> tuple[Any, ...]:
         """Return the cells that are in memory after a store."""
         instr = self.isa[op]
         if not instr.store:
             raise SpecError(f"{instr.name} stores nothing to memory")
-        lanes = instr(_DOMAIN, [register.viewed_as(_DOMAIN, instr.operands[0].type).lanes])
-        return Register(instr.out, tuple(lanes)).viewed_as(_DOMAIN, cells).lanes
+        lanes = instr(_DOMAIN, [register.view_as(_DOMAIN, instr.operands[0].type).lanes])
+        return Register(instr.out, tuple(lanes)).view_as(_DOMAIN, cells).lanes
 
     def zeros(self, loop: Loop, shape: tuple[int, ...]) -> dict[Value, Register]:
         """Return the loop's accumulators at zero."""
@@ -83,7 +83,7 @@ class ConcreteMachine:
 
     def accumulator(self, acc: Acc, value: Value, trace: Trace) -> Register:
         """Return a value of the trace as the accumulator it becomes."""
-        return trace.registers[value].viewed_as(_DOMAIN, VecType.parse(acc.type))
+        return trace.registers[value].view_as(_DOMAIN, VecType.parse(acc.type))
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ class Operands:
         kernel = self.kernel
         if isinstance(x, Table):
             return self._table(x, codes)
-        return packed(x, codes, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
+        return pack(x, codes, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
 
     def _column_bytes(self, loop: Pass) -> list[Any]:
         (_, tiles), columns, size = self.shape, self.kernel.columns, self.kernel.slot_bytes
         codes = self._by_step(self.columns, tiles * columns)
         out = []
         for x in loop.columns:
-            tiled = packed(x, codes, self.kernel.column_bits, size, self.kernel.code_bytes)
+            tiled = pack(x, codes, self.kernel.column_bits, size, self.kernel.code_bytes)
             tiled = tiled.reshape(tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
             out.append(np.moveaxis(tiled, 2, 0).reshape(self.steps, 1, tiles, -1))
         return out

@@ -63,7 +63,7 @@ def _own(kernel: Kernel, loop: Pass, step: Loop, group: int) -> Loop:
     return own.step if step == loop.step else own.step.first_run
 
 
-def interleaved(kernel: Kernel, loop: Loop) -> Loop:
+def interleave(kernel: Kernel, loop: Loop) -> Loop:
     """Return the step with each instruction for every row before the next; inputs are loaded at their first use."""
     return msgspec.structs.replace(
         loop,
@@ -79,7 +79,7 @@ def _accs_of(loop: Loop, group: int) -> Iterator[Acc]:
 
 def in_row(step: Step, row: int, shared: frozenset[Value] = frozenset()) -> Step:
     """Return the step for a row, or a group of rows; all rows share columns, constants and the values in `shared`."""
-    return step.renamed(lambda value: value if value in shared else value.of_row(row))
+    return step.rename(lambda value: value if value in shared else value.of_row(row))
 
 
 def _interleave(kernel: Kernel, loop: Loop) -> Iterator[Step]:

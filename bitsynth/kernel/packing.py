@@ -39,7 +39,7 @@ def number(tables: Iterable[int], code: int) -> int:
 Codes = NDArray[np.uint8]
 
 
-def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1) -> Codes:
+def pack(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1) -> Codes:
     """Return (..., size) bytes of the codes (..., k_step) of a step, of which each takes `code_bytes`."""
     width, kind = len(planes.tables), np.dtype(f"<u{code_bytes}")
     numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], kind)
@@ -56,7 +56,7 @@ def sharing(rows: Sequence[Codes]) -> Codes:
     return reduce(or_, (x << np.uint8(share * member) for member, x in enumerate(rows)))
 
 
-def crossed(codes: NDArray[Any]) -> NDArray[np.int64]:
+def multiply_neighbours(codes: NDArray[Any]) -> NDArray[np.int64]:
     """Return (...,) sums of products of neighbours among codes (..., K); the first is at an even position."""
     even = codes.shape[-1] // 2 * 2
     summed: NDArray[np.int64] = (codes[..., :even:2].astype(np.int64) * codes[..., 1:even:2]).sum(axis=-1)
@@ -73,7 +73,7 @@ def tiles(kernel: Kernel, codes: Codes) -> Codes:
     blocks = []
     for inputs in dict.fromkeys(p.columns for p in kernel.passes):
         sizes = kernel.column_bits, kernel.slot_bytes, kernel.code_bytes
-        stacked = np.stack([packed(x, codes, *sizes) for x in inputs], axis=1)
+        stacked = np.stack([pack(x, codes, *sizes) for x in inputs], axis=1)
         stacked = stacked.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
         inputs_and_steps = (2, 3) if kernel.bit_axis == "outer" else (3, 2)
         blocks.append(stacked.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))

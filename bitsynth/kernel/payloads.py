@@ -50,7 +50,7 @@ def cross_terms(kernel: Kernel, column: int) -> LinearForm:
     """Return the sums that products of neighbours of a row, and of a column, add in a step to a tile's start."""
     sides = (_Operand(kernel, True).codes(None), _Operand(kernel, False).codes(column))
     neighbours = (codes[k : k + 2] for codes in sides for k in range(0, kernel.k_step, 2))
-    return total(multiply(x, y).scaled(kernel.cross_terms) for x, y in neighbours)
+    return total(multiply(x, y).scale(kernel.cross_terms) for x, y in neighbours)
 
 
 def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:

@@ -363,7 +363,7 @@ def row_program(loop: Pass) -> tuple[Step, ...]:
 
 
 @lru_cache(maxsize=1 << 10)
-def held_for_rows(loop: Pass) -> frozenset[Value]:
+def find_held_for_rows(loop: Pass) -> frozenset[Value]:
     """Return the shared values that the row program reads: column inputs, and values that depend on them alone."""
     free = row_free(loop.step.steps)
     return frozenset(a for s in row_program(loop) for a in s.args if a.is_column or a in free)
@@ -371,4 +371,4 @@ def held_for_rows(loop: Pass) -> frozenset[Value]:
 
 def but_accumulators(loop: Pass) -> int:
     """Return a lower bound of a step's live registers without accumulators: shared values, one input, one temporary."""
-    return len(held_for_rows(loop)) + 2
+    return len(find_held_for_rows(loop)) + 2

@@ -28,7 +28,7 @@ _PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
 """Instructions that add products to their first operand, or take them from it; their last may be a constant."""
 
 
-def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
+def scale_flushes(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
     """Return the kernel whose flushes add 2^doublings times what those of `kernel` add, to the same row terms.
 
     That holds modulo 2^32 for all accumulators. The summands of flushes are doubled where that costs least: in the
@@ -37,7 +37,7 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
     if not doublings:
         return kernel
     scaling = _Scaling(isa, kernel, doublings)
-    changed = kernel.with_passes(lambda p: p if p.carries else scaling.flushed(p))
+    changed = kernel.with_passes(lambda p: p if p.carries else scaling.scale_flush(p))
     read = {a for p in changed.every_pass for program in p.programs for s in program for a in s.args}
     constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
     return replace(changed, constants=constants)
@@ -52,23 +52,25 @@ class _Scaling:
     doublings: int
     more: dict[Value, Constant] = field(default_factory=dict[Value, Constant])
 
-    def flushed(self, loop: Pass) -> Pass:
+    def scale_flush(self, loop: Pass) -> Pass:
         """Return the pass with its flush scaled: instructions that depend on the tile add to it."""
         tile = {Value.of(Role.TILE, r) for r in range(len(loop.tile))}
         lines, times = list[Step](), self.doublings
         fresh = (Value.of(Role.TEMPORARY, n) for n in count(1 + max(step.dst.number or 0 for step in loop.flush)))
         shifts = filter(self._shifts, loop.flush)
-        further = {step.dst: step.changed(dst=next(fresh), imm=step.imm + times) for step in shifts}
+        further = {step.dst: step.replace(dst=next(fresh), imm=step.imm + times) for step in shifts}
         for step in loop.flush:
             (own,) = tile.intersection(step.args) or (None,)
             if own is None:
                 lines += [step, *([further[step.dst]] if step.dst in further else [])]
                 continue
             tile.add(step.dst)
-            lines += self._added(step, own, further, fresh)
+            lines += self._scale_addition(step, own, further, fresh)
         return replace(loop, flush=tuple(_alive(lines, loop.tile)))
 
-    def _added(self, step: Step, own: Value, further: Mapping[Value, Step], fresh: Iterator[Value]) -> Iterator[Step]:
+    def _scale_addition(
+        self, step: Step, own: Value, further: Mapping[Value, Step], fresh: Iterator[Value]
+    ) -> Iterator[Step]:
         """Yield the instructions in place of one that adds to the tile in `own`, or subtracts from it."""
         name = next(a for a in reversed(step.args) if a != own)
         if name in further and self._lane_bits(step, name) == _TILE_BITS:
@@ -77,7 +79,7 @@ class _Scaling:
             yield _with(step, name, constant)
         else:
             names = [own, *islice(fresh, (1 << self.doublings) - 1), step.dst]
-            yield from (_with(step, own, x).changed(dst=y) for x, y in pairwise(names))
+            yield from (_with(step, own, x).replace(dst=y) for x, y in pairwise(names))
 
     def _shifts(self, step: Step) -> bool:
         """Return whether an instruction shifts lanes of the tile's width left, and could shift them further."""
@@ -105,7 +107,7 @@ class _Scaling:
 
 def _with(step: Step, name: Value, other: Value) -> Step:
     """Return the instruction with `other` in the place of the operand `name`."""
-    return step.changed(args=tuple(other if a == name else a for a in step.args))
+    return step.replace(args=tuple(other if a == name else a for a in step.args))
 
 
 def _alive(lines: Sequence[Step], out: Iterable[Value]) -> Iterator[Step]:

@@ -108,7 +108,7 @@ def cpu_for(isa: str) -> str:
     Otherwise it is the first that the set names, or "" on an architecture without processor identification.
     """
     table = load_table(widest(isa))
-    processors = architecture.named(table.arch).processors
+    processors = architecture.find_architecture(table.arch).processors
     return cpu_here(table) or (next(iter(table.cpu)) if processors else "")
 
 

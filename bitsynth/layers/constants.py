@@ -13,7 +13,7 @@ from bitsynth.emit.correction_terms import doublings, remaining
 from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
 from bitsynth.errors import SpecError
-from bitsynth.kernel.packing import Codes, crossed, tiles
+from bitsynth.kernel.packing import Codes, multiply_neighbours, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.weight_zeros import row_scale
@@ -96,7 +96,7 @@ def constants(
 def _starts(kernel: Kernel, weight: Codes, runs: Codes) -> NDArray[np.int64]:
     """Return the terms (columns,) of weights (groups, columns, runs, codes); neighbouring codes may have products."""
     terms: NDArray[np.int64] = np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))
-    terms += kernel.cross_terms * crossed(runs).sum(axis=2).reshape(-1)
+    terms += kernel.cross_terms * multiply_neighbours(runs).sum(axis=2).reshape(-1)
     return terms
 
 

@@ -27,7 +27,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widen_operands
-from bitsynth.schedule.cost import sustained_per_128_mac
+from bitsynth.schedule.cost import estimate_sustained_per_128_mac
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -97,7 +97,7 @@ class Estimate:
     rows: int
     cpu: str = ""
     columns_first: bool = False
-    accumulation_model: AccumulationModel = sustained_per_128_mac
+    accumulation_model: AccumulationModel = estimate_sustained_per_128_mac
     counted: bool = False
 
     @property

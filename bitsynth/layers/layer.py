@@ -16,7 +16,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers.library import library
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.pool import Pool, pool_of, register_for_fork
-from bitsynth.run.arguments import aligned, encode
+from bitsynth.run.arguments import encode, make_aligned
 from bitsynth.run.runner import Runner
 
 Call = Callable[[], int]
@@ -43,7 +43,7 @@ class Scratch:
     def room(self, size: int) -> NDArray[np.uint8]:
         """Return at least `size` bytes; the lock is held, unless a bound call keeps them for itself."""
         if self.arena.size < size:
-            self.arena = aligned(size, np.uint8)
+            self.arena = make_aligned(size, np.uint8)
         return self.arena
 
 
@@ -126,7 +126,10 @@ class Layer:
         size = self.packed.plan.spec.shape(codes)
         shape, tensor = self.packed.out_shape(*size), self.packed.tensor_shape(*size)
         more = self.packed.residual_operand(residual, tensor) if part == "run" else None
-        out, sums = aligned(math.prod(shape), self.packed.out_type).reshape(shape), self.packed.room_for_sums(tensor)
+        out, sums = (
+            make_aligned(math.prod(shape), self.packed.out_type).reshape(shape),
+            self.packed.room_for_sums(tensor),
+        )
         if not out.size:
             return lambda: 0, self.packed.results(out, sums)
         with self.pool.acquire(self.runner) as pool:

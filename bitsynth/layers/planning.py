@@ -39,7 +39,7 @@ from bitsynth.layers.tuned import TuningTask, find_tuned
 from bitsynth.layers.widening import OF_BYTES, find_problem, list_widenings, widen_operands
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.schedule import predicted
-from bitsynth.schedule.quickest import ordered, quickest
+from bitsynth.schedule.quickest import pipeline_for, quickest
 from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 from bitsynth.spec.options import KernelOptions, synth_command
 from bitsynth.store.matmul import MATMUL
@@ -86,7 +86,7 @@ def predict(estimate: Estimate) -> Estimate:
 
 def _predict_accumulation(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
     """Return cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
-    return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, depth)
+    return predicted.cycles_per_128_mac(isa, pipeline_for(kernel, cpu), cpu, depth)
 
 
 OPTIONS = KernelOptions(channels=CHANNELS[0])

@@ -34,7 +34,7 @@ def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
             known = sorted({name for table in sets.values() for name in table.cpu})
             raise SpecError(f"unknown cpu {cpu!r}, or named twice; {', '.join(sets)} know {', '.join(known)}")
         set_of_cpu[cpu] = best(able)
-    architecture.named(arch).midr_text()
+    architecture.find_architecture(arch).midr_text()
     return set_of_cpu
 
 

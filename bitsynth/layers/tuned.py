@@ -11,7 +11,7 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthWarning, NoKernel, SpecError
-from bitsynth.files import locked, read_file, replace_file, set_aside, unwritable
+from bitsynth.files import hold_lock, read_file, replace_file, set_aside, unwritable
 from bitsynth.host.placement import runs_natively, sets_of
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load
@@ -84,7 +84,7 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def cpu(self) -> str:
         """The nearest processor in the instruction set; "" if the set has none."""
         table = load(self.task.isa).table
-        nearest = architecture.named(table.arch).nearest_processor(self.processor, table.cpu)
+        nearest = architecture.find_architecture(table.arch).nearest_processor(self.processor, table.cpu)
         return nearest or next((name for name in table.cpu if name in self.processor.lower()), "")
 
     def __post_init__(self) -> None:
@@ -123,7 +123,9 @@ def store(record: TuningRecord, folder: Path) -> Path:
     It replaces that of the same task and kind of processor, and comes before those of other kinds.
     """
     path = path_of(folder, record.task)
-    with locked(paths.user_schedules() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
+    with hold_lock(
+        paths.user_schedules() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)
+    ):
         mine = record.task, record.processor
         others = [stored for stored in _read_records(path) if (stored.task, stored.processor) != mine]
         content = _File(FORMAT, tuple(sorted([record, *others], key=lambda stored: msgspec.json.encode(stored.task))))

@@ -58,7 +58,7 @@ def network_of(
     progress(f"lowering {len(graph.nodes)} nodes")
     codes = options.get("codes")
     reading: dict[str, Any] = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
-    reading["fixed"] = {name: _recorded(value) for name, value in sorted((options.get("fixed") or {}).items())}
+    reading["fixed"] = {name: _record(value) for name, value in sorted((options.get("fixed") or {}).items())}
     shapes = options.get("shapes") or {}
     reading["shapes"] = {name: size if isinstance(size, int) else list(size) for name, size in sorted(shapes.items())}
     return Network(lower(graph, target), threads, reading)
@@ -68,7 +68,7 @@ _MAX_RECORDED = 64
 """The most numbers of a fixed input that a certificate repeats."""
 
 
-def _recorded(value: Any) -> Any:
+def _record(value: Any) -> Any:
     """Return the value of a fixed input as a certificate has it: numbers in lists; None if there are many."""
     array = np.asarray(value)
     return array.tolist() if array.size <= _MAX_RECORDED else None

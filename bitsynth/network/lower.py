@@ -15,7 +15,7 @@ from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion import PATTERNS, Chooser
-from bitsynth.network.fusion.codes import kept_layouts
+from bitsynth.network.fusion.codes import find_kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.passes import lowering_passes
 from bitsynth.network.plain import make_conversion, make_filling, plain_groups
@@ -107,7 +107,7 @@ class _Assembly:
     def _add(self, group: FusionGroup) -> None:
         buffers = {e: self.buffers[self._in_format(e, group.reads(e))] for e in group.inputs}
         for edge in group.outputs:
-            result = Buffer(edge, self._edge(edge), self._chosen(group, edge, buffers))
+            result = Buffer(edge, self._edge(edge), self._choose(group, edge, buffers))
             source = buffers[group.inputs[0]] if group.inputs else result
             if group.is_alias and _is_one_memory(source, result):
                 self._buffer(Buffer(edge, result.edge, result.format, alias=source.alias or source.name))
@@ -126,7 +126,7 @@ class _Assembly:
                 "network; cut it in parts, and compile each"
             )
 
-    def _chosen(self, group: FusionGroup, edge: str, given: Mapping[str, Buffer]) -> Format:
+    def _choose(self, group: FusionGroup, edge: str, given: Mapping[str, Buffer]) -> Format:
         """Return the format, of those that the maker of an edge writes, that most readers read.
 
         Of equals it is the one with the layout of the maker's operands, if the maker is fastest so; else the one that
@@ -186,6 +186,6 @@ def _is_one_memory(source: Buffer, result: Buffer) -> bool:
     """Return whether elements of two buffers in one order are the same bytes in the same places."""
     if source.format == result.format:
         layout = source.format.layout
-        return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, result.edge.shape)
+        return layout == Layout.PLAIN or layout in find_kept_layouts(source.edge.shape, result.edge.shape)
     are_in_order = all(buffer.format.lies_in_order(buffer.edge.shape) for buffer in (source, result))
     return are_in_order and source.format.has_elements_of(result.format)

@@ -22,7 +22,7 @@ from bitsynth.layers.pool import Pool
 from bitsynth.network.arena import ArenaPlan, align_up
 from bitsynth.network.library import STATUSES, NetworkText
 from bitsynth.network.program import Buffer, NetworkProgram
-from bitsynth.run.arguments import aligned
+from bitsynth.run.arguments import make_aligned
 from bitsynth.run.runner import Runner, runner_for
 
 
@@ -80,7 +80,7 @@ class NetworkMachine:
 
     def tensors(self) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
         """Return a block of memory for inputs and outputs, and the array of each in it, by its buffer's name."""
-        block = aligned(sum(align_up(b.bytes) for b in self._given), np.uint8)
+        block = make_aligned(sum(align_up(b.bytes) for b in self._given), np.uint8)
         return block, {b.name: _view(block[self.places[b.name] :][: b.bytes], b) for b in self._given}
 
     def run(self, block: NDArray[np.uint8]) -> None:
@@ -88,7 +88,7 @@ class NetworkMachine:
         with self.scratch.lock, self.pool.acquire(self.runner) as pool:
             self._check(self.runner.call(*self._arguments(block, pool, 1), bits=32))
 
-    def bound(self, block: NDArray[np.uint8], steps: tuple[int, int] | None, times: int) -> Callable[[], int]:
+    def bind(self, block: NDArray[np.uint8], steps: tuple[int, int] | None, times: int) -> Callable[[], int]:
         """Return a call that runs all steps, or a range of them, on a block a number of times."""
         with self.pool.acquire(self.runner) as pool:
             return self.runner.bind(*self._arguments(block, pool, times, steps))

@@ -72,7 +72,7 @@ class Network:
         self._machine.run(block)
         return self._results(views)
 
-    def bound(
+    def bind(
         self, *inputs: Any, steps: tuple[int, int] | None = None, times: int = 1, **named: Any
     ) -> tuple[Call, Outputs]:
         """Return a call that runs the network `times` times on `inputs` or `named` ones without look-ups, and outputs.
@@ -84,7 +84,7 @@ class Network:
             raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
         block, views = self._machine.tensors()
         self._fill(views, self._by_name(inputs, named))
-        return self._machine.bound(block, steps, times), self._results(views)
+        return self._machine.bind(block, steps, times), self._results(views)
 
     def trace(self, *inputs: Any, **named: Any) -> dict[str, Tensor]:
         """Return every edge in memory, by name, for `inputs` or `named` ones: integers in int64, or numbers.

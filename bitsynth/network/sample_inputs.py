@@ -29,7 +29,7 @@ def every(graph: Graph, edge: Edge, count: int) -> Tensor:
     return np.asarray(numbers).astype(dtype)
 
 
-def drawn(rng: Generator, graph: Graph, edge: Edge, *, ties: bool = False) -> Tensor:
+def draw(rng: Generator, graph: Graph, edge: Edge, *, ties: bool = False) -> Tensor:
     """Draw an input at random.
 
     An input of integers has any integers of its edge. One that a quantizer reads has numbers around the quantizer's

@@ -271,7 +271,7 @@ def _path(isa: Isa) -> Path:
 
 @lru_cache
 def _file(path: Path) -> _File:
-    return toml.decoded(path, _File)
+    return toml.decode(path, _File)
 
 
 def _forms(where: str, name: str, entry: _Entry) -> list[Instr]:

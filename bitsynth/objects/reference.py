@@ -23,7 +23,7 @@ from bitsynth.kernel.straight_line import sign_shift
 from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.affine import GeneralNumber, array_part
 from bitsynth.objects.values import Content, Contents
-from bitsynth.proof.multiples import proved_multiple
+from bitsynth.proof.multiples import prove_multiple
 from bitsynth.spec.matmul import affine
 
 RegisterContents = dict[Value, Content]
@@ -95,7 +95,7 @@ class ProgramRun:
         program = proved.artifact
         times = doublings(program, spec)
         shift = affine(spec).shift if makes_values(program, spec) else 0
-        return cls(proved_multiple(proved, times), values, has_row_terms(program, spec), times, shift)
+        return cls(prove_multiple(proved, times), values, has_row_terms(program, spec), times, shift)
 
     @cached_property
     def isa(self) -> Isa:

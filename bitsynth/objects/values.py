@@ -243,11 +243,11 @@ class Contents:
     def _bytes_of(self, instr: Instr, given: Sequence[tuple[TermPayload, ...]], imm: int) -> tuple[TermPayload, ...]:
         """Return the bytes of the instruction's result, as terms of the bytes of its operands."""
         lanes = [
-            Register(VecType("u", 8, len(x)), x).viewed_as(self.domain, o.type).lanes
+            Register(VecType("u", 8, len(x)), x).view_as(self.domain, o.type).lanes
             for x, o in zip(given, instr.operands, strict=True)
         ]
         result = Register(instr.out, tuple(instr(self.domain, lanes, imm)))
-        return result.viewed_as(self.domain, VecType("u", 8, instr.out.total_bits // 8)).lanes
+        return result.view_as(self.domain, VecType("u", 8, instr.out.total_bits // 8)).lanes
 
     def same(self, a: Content, b: Content) -> bool:
         """Return whether two contents are equal for all memory.

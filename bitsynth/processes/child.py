@@ -153,7 +153,7 @@ class Child:
             yield selector
 
     @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
+    def limit(self, seconds: float) -> Iterator[None]:
         """Kill it if the `with` block takes longer than `seconds`; it is `killed` then."""
         timer = Timer(seconds, self.kill)
         timer.daemon = True  # An interrupt may come before it can be cancelled, and must not wait for it.
@@ -225,7 +225,7 @@ class ProcessGroup:
             self._running.add(child)
             return child
 
-    def ended(self, child: Child) -> None:
+    def forget(self, child: Child) -> None:
         """Forget a child that has ended."""
         with self._lock:
             self._running.discard(child)

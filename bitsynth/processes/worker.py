@@ -52,7 +52,7 @@ class Worker:
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
         """Return the answer to a line; WorkerEnded if there is none, TooLate after `seconds`, which kill the worker."""
-        with nullcontext() if seconds is None else self.child.limited(seconds):
+        with nullcontext() if seconds is None else self.child.limit(seconds):
             self.send(question)
             line = self.line()
         if self.child.killed and not line.endswith(b"\n"):

@@ -24,7 +24,7 @@ from typing import cast
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, is_of_codes, is_plane, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.sums import Ranges, ranged, tightened
+from bitsynth.isa.domains.sums import Ranges, find_range, tighten
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
@@ -58,7 +58,7 @@ def increments_of(
         if carried:
             raise
         increments = _run_once(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
-        full = {key: _filled(key, form, loop.trip_count - 1) for key, form in increments.items()}
+        full = {key: _fill(key, form, loop.trip_count - 1) for key, form in increments.items()}
         if _run_once(trace, loop, domain, full) != increments:
             raise Inexact("what a run adds depends on the runs before") from None
         return increments
@@ -78,7 +78,7 @@ def _increments_of_acc(
     kind = VecType.parse(acc.type)
     if acc.next not in trace.registers:
         raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
-    register = trace.registers[acc.next].viewed_as(trace.domain, kind)
+    register = trace.registers[acc.next].view_as(trace.domain, kind)
     out: list[tuple[Hashable, LinearForm]] = []
     for i, (key, x) in enumerate(zip(keys_of(acc, kind), register.lanes, strict=True)):
         form = as_form(x)
@@ -86,7 +86,7 @@ def _increments_of_acc(
         if rest.pop(key, None) != {1: 1} or not all(is_of_codes(k) or k in domain.ranges for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         increment = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
-        out.append((key, tightened(increment, domain.rows) if increment.lo < 0 else increment))
+        out.append((key, tighten(increment, domain.rows) if increment.lo < 0 else increment))
     return out
 
 
@@ -102,7 +102,7 @@ def keys_of(acc: Acc, kind: VecType) -> list[Hashable]:
     return [("acc", acc.name, i) for i in range(kind.lanes)]
 
 
-def _filled(key: Hashable, form: LinearForm, period: int) -> LinearForm:
+def _fill(key: Hashable, form: LinearForm, period: int) -> LinearForm:
     return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
@@ -132,7 +132,7 @@ class LoopSummary:
         if before is not None:
             ranges |= before.ranges
             lanes = {key: add_forms(before.lanes[key], form) for key, form in lanes.items()}
-        return LoopSummary({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
+        return LoopSummary({key: find_range(form, ranges) for key, form in lanes.items()}, ranges)
 
 
 def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
@@ -158,7 +158,7 @@ def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
         trace.run(step)
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
-        lanes = trace.registers[acc.start].viewed_as(trace.domain, kind).lanes
+        lanes = trace.registers[acc.start].view_as(trace.domain, kind).lanes
         for key, x in zip(keys_of(acc, kind), lanes, strict=True):
             if ((form := as_form(x)).const, form.atoms) != (increments[key].const, increments[key].atoms):
                 raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
@@ -200,8 +200,8 @@ def pass_summary(
             sums = loop_summary(isa, kernel, loop, n, held[-1], start is not None, new_trace)
         held.append(sums.after(loop.loops[n].trip_count, start))
     if loop.carries:
-        return PassSummary(tuple(held), carried=_carried(isa, kernel, loop, held[-1], new_trace))
-    return PassSummary(tuple(held), taken=flushed(isa, kernel, loop, held[-1], new_trace))
+        return PassSummary(tuple(held), carried=_carry(isa, kernel, loop, held[-1], new_trace))
+    return PassSummary(tuple(held), taken=flush(isa, kernel, loop, held[-1], new_trace))
 
 
 def loop_summary(
@@ -231,7 +231,7 @@ def loop_summary(
     return LoopSummary(increments, held.ranges)
 
 
-def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
+def _carry(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
     """Return what the next pass starts from, as forms of sums in innermost lanes."""
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
@@ -240,13 +240,13 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
             trace.run(step)
         for acc in loop.carried.accs:
             kind = VecType.parse(acc.type)
-            values = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
+            values = trace.registers[acc.next].view_as(trace.domain, kind).lanes
             lanes |= {key: as_form(x) for key, x in zip(keys_of(acc, kind), values, strict=True)}
     except Inexact as why:
         raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
     if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
         raise Refuted("what is carried is more than sums")
-    return LoopSummary({key: ranged(form, held.ranges) for key, form in lanes.items()}, held.ranges)
+    return LoopSummary({key: find_range(form, held.ranges) for key, form in lanes.items()}, held.ranges)
 
 
 def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
@@ -257,7 +257,7 @@ def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace
     return trace
 
 
-def flushed(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> tuple[LinearForm, ...]:
+def flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> tuple[LinearForm, ...]:
     """Return what a flush adds to each tile column, as forms of sums in innermost lanes."""
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     tile = isa.tile
@@ -280,7 +280,7 @@ def _tile_lanes(trace: Trace, name: Value, r: int, kind: VecType, sums: Ranges) 
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")
     out = []
-    for i, x in enumerate(trace.registers[name].viewed_as(trace.domain, kind).lanes):
+    for i, x in enumerate(trace.registers[name].view_as(trace.domain, kind).lanes):
         rest = dict(as_form(x).atoms)
         if rest.pop(("c", r, i), None) != {1: 1} or not rest.keys() <= sums.keys():
             raise Inexact(f"tile lane {r * kind.lanes + i} is not itself plus sums")
@@ -296,7 +296,7 @@ def compose(taken: LinearForm, increments: Sequence[LaneForms]) -> LinearForm:
     for lane, by in taken.atoms.items():
         _, number, key = cast("tuple[str, int, Hashable]", lane)
         for coef in by:
-            total = add_forms(total, increments[number][key].scaled(coef))
+            total = add_forms(total, increments[number][key].scale(coef))
     return total
 
 
@@ -329,6 +329,6 @@ def separate_rows(kernel: Kernel, added: LaneForms, number: int) -> tuple[LoopSu
         shares["part", n] = LinearForm(0, {atom: {times: positions[atom]} for atom, times in part.items()}, 0, most)
         unknown = variable(("sum", number, ("part", n)), 0, most)
         for lane, times in counts_of_part:
-            lanes[lane] = add_forms(lanes[lane], unknown.scaled(times))
+            lanes[lane] = add_forms(lanes[lane], unknown.scale(times))
     ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in shares.items()}
     return LoopSummary(lanes, ranges), shares

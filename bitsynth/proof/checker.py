@@ -150,7 +150,7 @@ class _Moves:
         names = [trace.bind(Value(f"x{k}"), x) for k, x in enumerate(args)]
         try:
             result = trace.registers[trace.apply(op, names, dst=Value("y"))]
-            return list(result.viewed_as(trace.domain, kind).lanes)
+            return list(result.view_as(trace.domain, kind).lanes)
         except (Inexact, SpecError):
             return None
 
@@ -196,7 +196,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory
     try:
         for step in build.steps:
             trace.run(step)
-        table = trace.registers[build.table].viewed_as(trace.domain, isa.word).lanes
+        table = trace.registers[build.table].view_as(trace.domain, isa.word).lanes
         for b in range(build.tables << bits):
             number, e = b >> bits, b % (1 << bits)
             have, want = as_form(table[b]), total(codes[number * bits + n] for n in range(bits) if e >> n & 1)

@@ -15,7 +15,7 @@ from operator import mul
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel, Pass
 
@@ -113,7 +113,7 @@ def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample 
     block = max(1, _BLOCK // -(-columns.shape[1] // each) // together) * together
     for first in range(0, len(rows), block):
         some = rows[first : first + block]
-        wrong = np.argwhere(product(kernel, some, columns) != wanted(kernel, some, columns))
+        wrong = np.argwhere(product(kernel, some, columns) != compute_wanted_sums(kernel, some, columns))
         if len(wrong):
             m, n = (int(x) for x in wrong[0])
             group, member = some[m // together * together :][:together], m % together
@@ -132,7 +132,7 @@ def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: in
 
 
 def _at(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
-    got, want = (f(kernel, group, tile)[member, column] for f in (product, wanted))
+    got, want = (f(kernel, group, tile)[member, column] for f in (product, compute_wanted_sums))
     others = np.delete(group, member, axis=0)
     other_row = others[0] if others.any() else None
     return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), other_row)

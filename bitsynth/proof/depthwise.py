@@ -69,7 +69,7 @@ def _bind_inputs(trace: Trace, isa: Isa, program: DepthwiseProgram) -> list[list
 def _lanes(trace: Trace, name: Value, kind: VecType) -> tuple[Any, ...]:
     if name not in trace.registers:
         raise SpecError(f"{name} has no value")
-    return trace.registers[name].viewed_as(trace.domain, kind).lanes
+    return trace.registers[name].view_as(trace.domain, kind).lanes
 
 
 def _channel(form: LinearForm, key: tuple[Value, int], products: list[list[LinearForm]]) -> tuple[int, LinearForm]:

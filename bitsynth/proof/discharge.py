@@ -19,7 +19,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, Payload, as_form
 from bitsynth.isa.domains.symbolic import SymbolicDomain
 from bitsynth.isa.load import Isa
-from bitsynth.proof.obligations import Lane, LaneShapes, Obligation, Quotient, believed
+from bitsynth.proof.obligations import Lane, LaneShapes, Obligation, Quotient, evaluate_linear
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 
@@ -41,7 +41,7 @@ def _prove(isa: Isa, obligation: Obligation, budget: Budget) -> None:
         return
     instr = isa[obligation.op]
     given = _Given(obligation.operands)
-    beliefs = _believed(isa, obligation)
+    beliefs = _evaluate_linear(isa, obligation)
     machine = instr(SymbolicDomain(), given.machine, obligation.imm)
     proved: set[Any] = set()
     for n, (got, want) in enumerate(zip(machine, beliefs, strict=True)):
@@ -67,9 +67,9 @@ def _prove_quotient(isa: Isa, obligation: Quotient, budget: Budget) -> None:
             raise Refuted(f"{obligation.statement}: lane {n} is another number: {model.values}")
 
 
-def _believed(isa: Isa, obligation: Obligation) -> list[Payload]:
+def _evaluate_linear(isa: Isa, obligation: Obligation) -> list[Payload]:
     try:
-        return believed(isa, obligation)
+        return evaluate_linear(isa, obligation)
     except Inexact as why:
         raise Refuted(f"{obligation.statement}: {why}") from None
 
@@ -88,14 +88,14 @@ class _Given:
     def _lane(self, k: int, n: int, lane: Lane) -> Any:
         if lane.kind == "entry":
             return self._entry(k, lane)
-        return self._unknown(f"x{k}_{n}", lane, (k, n))
+        return self._make_unknown(f"x{k}_{n}", lane, (k, n))
 
     def _entry(self, k: int, lane: Lane) -> Any:
         """Return the sum of the parts of the entry's table that it chooses."""
         chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
         return sum(chosen, z3.BitVecVal(0, lane.bits))
 
-    def _unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
+    def _make_unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
         x = z3.BitVec(name, lane.bits)
         self.names[name] = lane
         self._bound(x, place, lane)
@@ -106,7 +106,8 @@ class _Given:
         number = lane.high
         if (k, number) not in self._parts:
             self._parts[k, number] = [
-                self._unknown(f"d{k}_{number}_{i}", part, (k, number, "part", i)) for i, part in enumerate(lane.pieces)
+                self._make_unknown(f"d{k}_{number}_{i}", part, (k, number, "part", i))
+                for i, part in enumerate(lane.pieces)
             ]
         return self._parts[k, number]
 

@@ -155,7 +155,7 @@ class Sum:
     def plus(self, other: "Sum", factor: int = 1) -> "Sum":
         """Return this sum plus `factor` times another one."""
         if factor != 1:
-            other = other.scaled(factor)
+            other = other.scale(factor)
         tables, factors = dict(self.tables), dict(self.factors)
         for at, table in other.tables.items():
             more = apply(np.add, ((tables[at], 0), (table, 0)))[0] if at in tables else table
@@ -167,7 +167,7 @@ class Sum:
             factors[x] = factors.get(x, 0) + times
         return Sum(self.const + other.const, tables, factors)
 
-    def scaled(self, factor: int) -> "Sum":
+    def scale(self, factor: int) -> "Sum":
         """Return this sum times a constant."""
         tables: dict[Position, CodeFunction] = {}
         for at, table in self.tables.items() if factor else ():
@@ -245,7 +245,7 @@ def pointwise(function: Callable[..., Any], *operands: Sum) -> Sum:
 def multiply(a: Sum, b: Sum) -> Sum:
     """Return a product: of a sum and a constant, or of functions of one position."""
     if a.is_constant or b.is_constant:
-        return b.scaled(a.const) if a.is_constant else a.scaled(b.const)
+        return b.scale(a.const) if a.is_constant else a.scale(b.const)
     require(prod(max(map(abs, x.ends)) for x in (a, b)) < MAX_NUMBER, "numbers leave int64")
     return pointwise(np.multiply, a, b)
 
@@ -299,11 +299,11 @@ class LaneValue(NamedTuple):
         """Return a number that the lane equals modulo 2**width: all fields but the last must be numbers."""
         return self._total(self.fields[-1].sum)
 
-    def unsigned(self) -> Sum:
+    def read_unsigned(self) -> Sum:
         """Return the number that the lane holds, without a sign."""
         return self._total(in_range(self.fields[-1].sum, 0, self.fields[-1].width))
 
-    def signed(self) -> Sum:
+    def read_signed(self) -> Sum:
         """Return the number that the lane holds in two's complement."""
         last = self.fields[-1]
         return self._total(in_range(last.sum, -(1 << last.width - 1), last.width))
@@ -311,7 +311,7 @@ class LaneValue(NamedTuple):
     def _total(self, last: Sum) -> Sum:
         total, offset = Sum(0), 0
         for field in self.fields[:-1]:
-            total, offset = total.plus(unsigned(field), 1 << offset), offset + field.width
+            total, offset = total.plus(read_unsigned(field), 1 << offset), offset + field.width
         return total.plus(last, 1 << offset)
 
     def cut(self, first: int, last: int) -> "LaneValue":
@@ -361,7 +361,7 @@ def of_sum(x: Sum, width: int) -> LaneValue:
     return LaneValue((Field(x, width),))
 
 
-def unsigned(field: Field) -> Sum:
+def read_unsigned(field: Field) -> Sum:
     """Return the number that a field holds, without a sign."""
     return in_range(field.sum, 0, field.width)
 
@@ -370,7 +370,9 @@ def bitwise(function: Callable[..., Any], a: LaneValue, b: LaneValue) -> LaneVal
     """Return and, or, exclusive or: field by field, where these have common ends and constants are all 0 or all 1."""
     if [field.width for field in a.fields] == [field.width for field in b.fields] and not is_open(a) and not is_open(b):
         pairs = zip(a.fields, b.fields, strict=True)
-        return LaneValue(tuple(Field(pointwise(function, unsigned(x), unsigned(y)), x.width) for x, y in pairs))
+        return LaneValue(
+            tuple(Field(pointwise(function, read_unsigned(x), read_unsigned(y)), x.width) for x, y in pairs)
+        )
     ends = {0}
     for lane, other in ((a, b), (b, a)):
         offset = 0
@@ -417,10 +419,10 @@ def _bitwise_field(function: Callable[..., Any], a: LaneValue, b: LaneValue, low
                 return Field(Sum(by_bit.pop() * every), width)
     x, y = a.cut(low, high), b.cut(low, high)
     if not is_open(x) and not is_open(y):
-        return Field(pointwise(function, x.unsigned(), y.unsigned()), width)
+        return Field(pointwise(function, x.read_unsigned(), y.read_unsigned()), width)
     # One side is a sum that has no bits of its own; the other must be all zeros or all ones.
     open_side, fixed = (x, y) if is_open(x) else (y, x)
-    known = fixed.unsigned()
+    known = fixed.read_unsigned()
     require(known.is_constant and known.const in (0, every), "bits of sums over several positions are combined")
     for_zero, for_one = (int(function(bit, known.const & 1)) for bit in (0, 1))
     if for_zero == for_one:
@@ -464,7 +466,7 @@ def choose(condition: Sum, a: LaneValue, b: LaneValue) -> LaneValue:
 
 def clamp(x: LaneValue, low: int, high: int, width: int) -> LaneValue:
     """Return the signed number of a lane, kept between `low` and `high`, as a lane of `width` bits."""
-    number = x.signed()
+    number = x.read_signed()
     least, most = number.ends
     if low <= least and most <= high:
         return of_sum(number, width)
@@ -476,7 +478,7 @@ def count_bits(a: LaneValue) -> LaneValue:
     """Return the number of set bits: of each field, as functions of its position."""
     total = Sum(0)
     for field in a.fields:
-        bits = unsigned(field)
+        bits = read_unsigned(field)
         is_bit = bits.ends[0] >= 0 and bits.ends[1] <= 1
         if bits.is_constant:
             total = total.plus(Sum(bits.const.bit_count()))
@@ -497,7 +499,7 @@ def look_up(table: tuple[LaneValue, ...], index: LaneValue) -> LaneValue:
 
     By `amounts` that is entry[const], plus for each position an amount that its value selects.
     """
-    place = index.unsigned()
+    place = index.read_unsigned()
     least, most = place.ends
     require(least >= 0 and most < len(table), f"an index in [{least}, {most}] is beyond a table of {len(table)}")
     if place.is_constant:
@@ -619,10 +621,10 @@ class Instruction(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def declared(folder: Path) -> dict[str, Instruction]:
+def read_declared(folder: Path) -> dict[str, Instruction]:
     """Return all instructions that a folder declares, by form, with those of the set that it extends."""
     settings = tomllib.loads((folder / "isa.toml").read_text())["isa"]
-    forms = declared(folder.parent / settings["extends"]) if "extends" in settings else {}
+    forms = read_declared(folder.parent / settings["extends"]) if "extends" in settings else {}
     return forms | forms_of(tables_of(folder))
 
 
@@ -707,7 +709,7 @@ def operate(name: str, a: Any, b: Any) -> Any:
     if name in ("LShift", "RShift"):
         require(isinstance(b, int) and b >= 0, "a shift by what is no number")
         return (shift_left if name == "LShift" else shift_right)(a, b)
-    a, b = lifted(a, b), lifted(b, a)
+    a, b = lift(a, b), lift(b, a)
     require(a.width == b.width, "operands differ in width")
     match name:
         case "Add":
@@ -724,7 +726,7 @@ def operate(name: str, a: Any, b: Any) -> Any:
     raise Wrong(f"a meaning has the operator {name}, which is not checked here")
 
 
-def lifted(a: Any, other: Any) -> LaneValue:
+def lift(a: Any, other: Any) -> LaneValue:
     """Return a lane; a number becomes a constant as wide as the other operand."""
     return constant(a, other.width) if isinstance(a, int) else a
 
@@ -742,30 +744,30 @@ def call(name: str, arguments: Sequence[ast.expr], known: Mapping[str, Any]) -> 
         if condition.is_constant:  # the other branch may have no meaning, as an entry beyond a table
             condition, arguments = Sum(1), [arguments[0], *[arguments[1 if condition.const else 2]] * 2]
         a, b = (evaluate(x, known) for x in arguments[1:])
-        return a if isinstance(a, int) and a == b else choose(condition, lifted(a, b), lifted(b, a))
+        return a if isinstance(a, int) and a == b else choose(condition, lift(a, b), lift(b, a))
     require(name in FUNCTIONS, f"a meaning calls {name}, which is not checked here")
     return FUNCTIONS[name](*(evaluate(x, known) for x in arguments))
 
 
 def widen(x: LaneValue, to: int) -> LaneValue:
     """Return a lane widened with zeros: it must hold the number itself."""
-    last = Field(unsigned(x.fields[-1]), x.fields[-1].width)
+    last = Field(read_unsigned(x.fields[-1]), x.fields[-1].width)
     return LaneValue((*x.fields[:-1], last, *(constant(0, to - x.width).fields if to > x.width else ())))
 
 
 def less_unsigned(a: Any, b: Any) -> Sum:
     """Return 1 where a < b, without signs."""
-    return is_less(lifted(a, b).unsigned(), lifted(b, a).unsigned())
+    return is_less(lift(a, b).read_unsigned(), lift(b, a).read_unsigned())
 
 
 def less_signed(a: Any, b: Any) -> Sum:
     """Return 1 where a < b, as signed numbers."""
-    return is_less(lifted(a, b).signed(), lifted(b, a).signed())
+    return is_less(lift(a, b).read_signed(), lift(b, a).read_signed())
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zext": widen,
-    "sext": lambda x, to: of_sum(x.signed(), to),
+    "sext": lambda x, to: of_sum(x.read_signed(), to),
     "trunc": lambda x, to: x.cut(0, to),
     "ult": less_unsigned,
     "slt": less_signed,
@@ -991,7 +993,7 @@ def lanes_of(loop: dict[str, Any]) -> dict[tuple[str, int], int]:
     return {(name, i): kind.bits for name, kind in kinds for i in range(kind.lanes)}
 
 
-def added_by_run(
+def sum_run(
     kernel: CheckedKernel,
     loop: dict[str, Any],
     before: dict[str, LaneValues],
@@ -1014,7 +1016,7 @@ def added_by_run(
     return added
 
 
-def added_by_any_run(
+def sum_any_run(
     kernel: CheckedKernel, loop: dict[str, Any], before: dict[str, LaneValues]
 ) -> dict[tuple[str, int], Sum]:
     """Return what every run of a loop adds to each lane.
@@ -1024,12 +1026,12 @@ def added_by_any_run(
     """
     bits = lanes_of(loop)
     try:
-        return added_by_run(kernel, loop, before, {key: (0, (1 << n) - 1) for key, n in bits.items()})
+        return sum_run(kernel, loop, before, {key: (0, (1 << n) - 1) for key, n in bits.items()})
     except Wrong:
-        added = added_by_run(kernel, loop, before, dict.fromkeys(bits, (0, 0)))
+        added = sum_run(kernel, loop, before, dict.fromkeys(bits, (0, 0)))
         runs_before = loop["times"] - 1
         bounds = {key: (min(0, x.ends[0] * runs_before), max(0, x.ends[1] * runs_before)) for key, x in added.items()}
-        again = added_by_run(kernel, loop, before, bounds)
+        again = sum_run(kernel, loop, before, bounds)
         require(all(again[key].equals(x) for key, x in added.items()), "what a run adds depends on the runs before")
         return added
 
@@ -1040,7 +1042,7 @@ def run_step(kernel: CheckedKernel, given: dict[str, Any]) -> dict[tuple[str, in
     The program of the first run, if it has one, leaves in the accumulators what any run adds.
     """
     innermost, inputs = given["loops"][0], step_inputs(kernel, given)
-    added = added_by_any_run(kernel, innermost, inputs)
+    added = sum_any_run(kernel, innermost, inputs)
     if innermost["first"]:
         first = run_program(kernel, innermost["first"], inputs)
         for acc in innermost["accs"]:
@@ -1055,7 +1057,7 @@ Held = dict[tuple[str, int], Sum]
 """What the lanes of a loop's accumulators hold: multiples of what innermost lanes are given in all runs so far."""
 
 
-def scaled_ranges(held: Held, times: int) -> Held:
+def scale_ranges(held: Held, times: int) -> Held:
     """Return what is held after 0 to `times` runs that each add at most what is `held`: the same sums of unknowns.
 
     The unknowns stand for what innermost lanes are given in all these runs, so that their ranges grow.
@@ -1070,7 +1072,7 @@ def scaled_ranges(held: Held, times: int) -> Held:
 def run_loop(kernel: CheckedKernel, loop: dict[str, Any], inner: dict[str, Any], held: Held) -> Held:
     """Return what a run of an outer loop adds to its lanes, when the accumulators of the loop inside hold `held`."""
     before = constants(kernel.fields["constants"]) | accumulators(inner, held)
-    added = added_by_any_run(kernel, loop, before)
+    added = sum_any_run(kernel, loop, before)
     require(all(not x.const for x in added.values()), "an outer loop adds a constant, however many steps it ends")
     return added
 
@@ -1093,7 +1095,7 @@ def run_pass(
         require(0 < loop["times"] < 1 << 30, "a loop has no bound")
         if n:
             held = run_loop(kernel, loop, loops[n - 1], held)
-        held = scaled_ranges(held, loop["times"])
+        held = scale_ranges(held, loop["times"])
     if carried is not None:
         require(held.keys() == carried.keys(), "a pass carries other accumulators than the next one has")
         held = {key: x.plus(carried[key]) for key, x in held.items()}
@@ -1284,7 +1286,7 @@ def check_products(kernel: CheckedKernel) -> str:
         of_step, carried, flushed = run_pass(kernel, number, carried)
         added |= {("lane", number, *key): x for key, x in of_step.items()}
         tile = [have.plus(more) for have, more in zip(tile, flushed, strict=True)] if flushed else tile
-    wanted = wanted_products(kernel)
+    wanted = multiply_codes(kernel)
     for n, taken in enumerate(tile):
         member, column = divmod(n, kernel.fields["columns"])
         # A step adds to the column: each multiple of an innermost lane, of what the step adds to that lane.
@@ -1296,7 +1298,7 @@ def check_products(kernel: CheckedKernel) -> str:
     return f"products: in {columns} columns and {positions} positions, on all {wanted.size} pairs of codes"
 
 
-def wanted_products(kernel: CheckedKernel) -> CodeNumbers:
+def multiply_codes(kernel: CheckedKernel) -> CodeNumbers:
     """Return (row codes, column codes): the product of each pair, without the terms that start the tile."""
     k = kernel.fields
     acts, weights = np.arange(1 << k["act_bits"]), np.arange(1 << k["w_bits"])
@@ -1348,7 +1350,7 @@ def check_padding(kernel: CheckedKernel) -> str:
 
 def check_bound(kernel: CheckedKernel, k_max: int) -> str:
     """Raise Wrong unless no sum of up to `k_max` products leaves int32."""
-    products = wanted_products(kernel)
+    products = multiply_codes(kernel)
     k = kernel.fields
     products = products + np.array(k["row_terms"])[:, None] + np.array(k["column_terms"])[None]
     most = int(abs(products).max())
@@ -1427,7 +1429,7 @@ def read_kernel(record: dict[str, Any], folder: Path | None) -> CheckedKernel:
     same_set = folder is None or folder.name == fields["isa"]
     require(same_kernel and same_set, "the name, the kernel and the instruction set differ")
     require(fields.get("together", 1) in (1, 2), "rows that are together are not 1 or 2")
-    instructions = declared(folder) if folder else forms_of(record["instructions"])
+    instructions = read_declared(folder) if folder else forms_of(record["instructions"])
     word = kind_of(fields["memory"]["load"].rpartition(".")[2])
     return CheckedKernel(fields, name[3] == "s", instructions, word.bits * word.lanes)
 

@@ -23,12 +23,12 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.trace import Trace
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.scaled import scaled
+from bitsynth.kernel.scaled import scale_flushes
 from bitsynth.kernel.straight_line import sign_shift
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof.accumulation import (
     PassSummary,
-    flushed,
+    flush,
     pass_summary,
     separate_rows,
     step_summary,
@@ -41,26 +41,26 @@ Summaries = Sequence[Sequence[PassSummary]]
 """The summaries of passes, for each program of rows of a kernel (`Kernel.alone`)."""
 
 
-def proved_multiple(proved: Proved[Kernel], doublings: int) -> Kernel:
+def prove_multiple(proved: Proved[Kernel], doublings: int) -> Kernel:
     """Return a proved kernel with flushes that add 2^doublings times as much.
 
     Refuted unless they do; SpecError if they use an instruction that the kernel's proof does not list.
     """
     if not doublings:
         return proved.artifact
-    multiplied, obligations = checked_multiple(proved.artifact, doublings)
+    multiplied, obligations = make_checked_multiple(proved.artifact, doublings)
     _require_listed(proved, obligations)
     return multiplied
 
 
 @lru_cache(maxsize=64)
-def checked_multiple(kernel: Kernel, doublings: int) -> tuple[Kernel, frozenset[Obligation]]:
-    """Return the kernel that `scaled` gives, and the obligations of its flushes.
+def make_checked_multiple(kernel: Kernel, doublings: int) -> tuple[Kernel, frozenset[Obligation]]:
+    """Return the kernel that `scale_flushes` gives, and the obligations of its flushes.
 
     Refuted unless these add 2^doublings times as much as those of `kernel`, also in the instruction order for an
     in-order processor.
     """
-    multiplied, obligations = scaled(load(kernel.isa), kernel, doublings), set[Obligation]()
+    multiplied, obligations = scale_flushes(load(kernel.isa), kernel, doublings), set[Obligation]()
     check_multiple(kernel, multiplied, doublings, _summaries(kernel), obligations)
     check_folds(multiplied, doublings)
     return multiplied, frozenset(obligations)
@@ -81,7 +81,7 @@ def encoding_obligations(kernel: Kernel, summaries: Summaries) -> set[Obligation
     """Return the obligations of what C does to the kernel's results in some encodings; Refuted if it is not exact."""
     isa, obligations = load(kernel.isa), set[Obligation]()
     for doublings in kernel.doublings:
-        check_multiple(kernel, scaled(isa, kernel, doublings), doublings, summaries, obligations)
+        check_multiple(kernel, scale_flushes(isa, kernel, doublings), doublings, summaries, obligations)
     return obligations | ({shift_obligation(isa, 1)} if kernel.shifts else set())
 
 
@@ -102,14 +102,14 @@ def check_multiple(
     check_shape(isa, multiplied)
     _check_rest(kernel, multiplied)
 
-    def recorded(isa: Isa, domain: LinearDomain) -> Trace:
+    def record(isa: Isa, domain: LinearDomain) -> Trace:
         return ObligationRecorder(isa, domain, seen=obligations)
 
     for each, passes in zip(multiplied.alone, summaries, strict=True):
         for index, (loop, summary) in enumerate(zip(each.passes, passes, strict=True)):
             if loop.carries:
                 continue
-            taken = flushed(isa, each, loop, summary.held[-1], recorded)
+            taken = flush(isa, each, loop, summary.held[-1], record)
             if list(_atoms(taken)) != list(_atoms(summary.taken, 1 << doublings)):
                 raise Refuted(f"doubled {doublings} times, the flush of pass {index} does not add that multiple")
 
@@ -148,4 +148,4 @@ def _pass_summaries(kernel: Kernel) -> Iterator[PassSummary]:
 
 def _atoms(taken: Sequence[LinearForm], times: int = 1) -> Iterator[Atoms]:
     """Yield the sums that a flush adds to each column of the tile, `times` over, in the atoms of its steps."""
-    return (form.scaled(times).atoms for form in taken)
+    return (form.scale(times).atoms for form in taken)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, LinearForm, Payload, TableEntry, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.sums import tightened
+from bitsynth.isa.domains.sums import tighten
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -97,7 +97,7 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
         case TableEntry():
             return Lane("entry", x.chosen, 0, bits, tuple(shape(part, bits, rows) for part in x.parts))
         case LinearForm():
-            x = tightened(x, rows) if x.lo < 0 else x
+            x = tighten(x, rows) if x.lo < 0 else x
             every = (1 << bits) - 1
             if x.hi - x.lo > every or (x.hi - x.lo == every and x.hi != every >> 1):
                 return Lane("sum", 0, (1 << bits) - 1, bits)
@@ -106,7 +106,7 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
             return Lane("const", x, x, bits)
 
 
-def believed(isa: Isa, obligation: Obligation) -> list[Payload]:
+def evaluate_linear(isa: Isa, obligation: Obligation) -> list[Payload]:
     """Return the linear domain's result for operands of the obligation's shapes; Inexact if it has none."""
     return isa[obligation.op](
         LinearDomain(1 << len(obligation.operands)), payloads(obligation.operands), obligation.imm
@@ -180,7 +180,7 @@ def _within(lane: Lane, other: Lane, width: int) -> bool:
 @lru_cache(maxsize=4096)
 def _terms(isa: Isa, obligation: Obligation) -> tuple[Hashable, ...]:
     """Return the belief as terms, without ranges."""
-    return tuple(_term(x) for x in believed(isa, obligation))
+    return tuple(_term(x) for x in evaluate_linear(isa, obligation))
 
 
 def _term(x: Payload) -> Hashable:
@@ -217,17 +217,17 @@ class ObligationRecorder(Trace):
         key = id(register), kind
         if key not in self.shapes:
             rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
-            lanes = register.viewed_as(self.domain, kind).lanes
+            lanes = register.view_as(self.domain, kind).lanes
             tables: list[tuple[LinearForm, ...]] = []
-            self.shapes[key] = tuple(_numbered(shape(x, kind.bits, rows), x, tables) for x in lanes)
+            self.shapes[key] = tuple(_number(shape(x, kind.bits, rows), x, tables) for x in lanes)
             self.kept.append(register)
         return self.shapes[key]
 
 
-def _numbered(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
+def _number(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
     """Return the lane with its table entries numbered by the tables of the register."""
     if isinstance(x, Concat):
-        pieces = (_numbered(p, y, tables) for p, (y, _) in zip(lane.pieces, x.pieces, strict=True))
+        pieces = (_number(p, y, tables) for p, (y, _) in zip(lane.pieces, x.pieces, strict=True))
         return lane._replace(pieces=tuple(pieces))
     if not isinstance(x, TableEntry):
         return lane

@@ -73,8 +73,8 @@ def check_folds(kernel: Kernel, doublings: int = 0) -> None:
     _check_shared_starts(isa, kernel, doublings)
     for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
         memo: dict[object, int] = {}
-        stored = _stored(isa, flat.steps, memo, None)
-        if _stored(isa, pipelining.order_fold(isa, kernel, flat), memo, half_loads(isa, kernel.order)) != stored:
+        stored = _number_stored(isa, flat.steps, memo, None)
+        if _number_stored(isa, pipelining.order_fold(isa, kernel, flat), memo, half_loads(isa, kernel.order)) != stored:
             raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
 
 
@@ -101,11 +101,11 @@ def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
         each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
         for own, shared in zip(*each, strict=True):
             memo: dict[object, int] = {}
-            if _stored(isa, own.steps, memo, None, to_one_row) != _stored(isa, shared.steps, memo, None):
+            if _number_stored(isa, own.steps, memo, None, to_one_row) != _number_stored(isa, shared.steps, memo, None):
                 raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")
 
 
-def _stored(
+def _number_stored(
     isa: Isa,
     program: Iterable[Step],
     memo: dict[object, int],
@@ -181,13 +181,13 @@ class _Values:
         if absent:
             raise Refuted(f"{step} reads {absent[0]} before it is computed")
         args: tuple[int | Value, ...] = tuple(self.now.get(a, a) for a in step.args)
-        place = (self._joined_load(step, args) or self._word_load(step, args)) if args else at
+        place = (self._join_loads(step, args) or self._word_load(step, args)) if args else at
         value = self.number(place or (step.op, step.imm, args))
         self.now[step.dst] = value
         if place:
             self.loads[value] = place
 
-    def _joined_load(self, step: Step, args: Iterable[int | Value]) -> LoadPlace | None:
+    def _join_loads(self, step: Step, args: Iterable[int | Value]) -> LoadPlace | None:
         """Return the place of an input whose halves the instruction joins."""
         if self.halves is None or step.op != self.halves.join:
             return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.errors import Refuted
-from bitsynth.files import MARK, marked
+from bitsynth.files import MARK, mark
 from bitsynth.isa.load import load
 from bitsynth.paths import isa_folder
 from bitsynth.proof import independent
@@ -64,7 +64,7 @@ def audit_record(fields: Mapping[str, Any], spec: MatmulSpec) -> dict[str, Any]:
         for name, table in independent.tables_of(isa_folder(each))
         if name in used
     ]
-    encodings = {"act": _encoded(spec.act), "wgt": _encoded(spec.wgt), "correction": asdict(affine(spec))}
+    encodings = {"act": _encode(spec.act), "wgt": _encode(spec.wgt), "correction": asdict(affine(spec))}
     return {"about": MARK, **fields, "encodings": encodings, "instructions": instructions}
 
 
@@ -76,9 +76,9 @@ def audit_files(name: str, fields: Mapping[str, Any], spec: MatmulSpec) -> dict[
     record = audit_record(fields, spec)
     if _recheck(name, record)[1]:
         return {}
-    script = marked({f"{name}_check.py": Path(independent.__file__).read_text("utf-8")})
+    script = mark({f"{name}_check.py": Path(independent.__file__).read_text("utf-8")})
     return {**script, f"{name}{RECORD_END}": json.dumps(record, indent=1) + "\n"}
 
 
-def _encoded(operand: MatmulOperand) -> dict[str, Any]:
+def _encode(operand: MatmulOperand) -> dict[str, Any]:
     return {"bits": operand.bits, "encoding": str(operand.encoding), "zero": operand.zero}

@@ -151,7 +151,7 @@ class Calibration:
 
     def shortening(self, product: WeightedProduct) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
         """Return the function that shortens scales of weights so that 8-bit codes have `_FRACTION_BITS`."""
-        target = self.network.quantized_after(product.output)
+        target = self.network.find_quantized_after(product.output)
         if target is None or product.edge not in self.network.quantized_edges:
             return shorten
         ratio = float(self.grid(product.edge, MAX_BITS).scale) / float(self.grid(target, MAX_BITS).scale)
@@ -188,7 +188,7 @@ class Calibration:
         shorten = self.shortening(product)
         grid = weight_grid(weights, codes, axis, shorten)
         if moments is None:
-            return grid, np.ascontiguousarray(grid.quantized(weights))
+            return grid, np.ascontiguousarray(grid.quantize(weights))
         grid, rounded = learn_rounding(rows, grid, moments, shorten)
         return grid, np.ascontiguousarray(np.moveaxis(rounded.reshape(moved), 0, axis))
 

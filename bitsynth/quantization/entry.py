@@ -43,7 +43,7 @@ from bitsynth.quantization.report import (
     trial_points,
 )
 from bitsynth.quantization.search import ImpossibleGoal, Search, lossy_edges
-from bitsynth.quantization.search_state import Trial, restored, state_path
+from bitsynth.quantization.search_state import Trial, restore, state_path
 from bitsynth.quantization.torch_network import TorchNetwork, require_torch
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -174,7 +174,7 @@ def quantize(
         "ranges": rule,
     }
     data_parts = {f"{k} {name}": array for k, sample in enumerate(samples) for name, array in sample.items()}
-    state = restored(state_path({**parts, "labels": classes, **data_parts}, target.isa))
+    state = restore(state_path({**parts, "labels": classes, **data_parts}, target.isa))
     search = Search(calibration, target, acts, wgts, classes, progress, state)
     search.prepare()
     best = _find(search, goal, length)

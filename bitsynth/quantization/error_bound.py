@@ -83,7 +83,7 @@ class Enclosure:
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         return Enclosure(np.minimum(low, high), np.maximum(low, high))
 
-    def widened(self, by: Any) -> Enclosure:
+    def widen(self, by: Any) -> Enclosure:
         """Return an interval with room of `by` at both ends."""
         return outward(self.low - by, self.high + by)
 
@@ -129,7 +129,7 @@ class Spread:
     def with_room(self, exact: Floats64, quantized: Floats64) -> Spread:
         """Return the spread with room for rounding on each side."""
         ours, theirs = exact + _TINY32, quantized + _TINY32
-        return Spread(self.exact.widened(ours), self.quantized.widened(theirs), self.error.widened(ours + theirs))
+        return Spread(self.exact.widen(ours), self.quantized.widen(theirs), self.error.widen(ours + theirs))
 
 
 @dataclass(frozen=True)
@@ -515,7 +515,7 @@ def _lipschitz(function: Callable[[Floats64], Floats64], slope: float = 1.0, rou
         error = outward(np.minimum(x.error.low, 0) * slope, np.maximum(x.error.high, 0) * slope)
         sides = [outward(*(function(end) for end in (side.low, side.high))) for side in (x.exact, x.quantized)]
         if rounding:
-            sides = [side.widened(rounding * _UNIT * (1 + side.magnitude)) for side in sides]
+            sides = [side.widen(rounding * _UNIT * (1 + side.magnitude)) for side in sides]
             room = rounding * _UNIT32
             return Spread.of(sides[0], sides[1], error).with_room(*(room * (1 + s.magnitude) for s in sides))
         return Spread.of(sides[0], sides[1], error)

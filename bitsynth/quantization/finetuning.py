@@ -116,14 +116,14 @@ def require_trainable(calibration: Calibration, in_floats: TorchNetwork, others:
     trained = samples if others is None else others
     if len(trained) < _MIN_SAMPLES:
         raise SpecError(f"data have {len(trained)} samples; fine-tuning takes {_MIN_SAMPLES} at least")
-    results = in_floats.run(_stacked(in_floats, samples[:1]), network.float_outputs)
+    results = in_floats.run(_stack(in_floats, samples[:1]), network.float_outputs)
     for name, result, wanted in zip(network.float_outputs, results, calibration.outputs[0], strict=True):
         own = result[0].numpy()
         if own.shape != wanted.shape or np.abs(own - wanted).max() > _TOLERANCE * max(np.abs(wanted).max(), 1e-6):
             raise SpecError(f"PyTorch's run of the float network has another output {name}; leave out --finetune")
 
 
-def _stacked(network: TorchNetwork, samples: Sequence[Feed]) -> dict[str, TorchTensor]:
+def _stack(network: TorchNetwork, samples: Sequence[Feed]) -> dict[str, TorchTensor]:
     """Return samples as one tensor for each input."""
     return {name: network.tensor(np.stack([sample[name] for sample in samples])) for name in samples[0]}
 
@@ -235,7 +235,7 @@ class _Parameters:
             grid, _ = before.weights.get(name) or calibration.weights(product, self._widths.codes(name))
             quantizer = self._weights[name]
             grid = replace(grid, scale=np.asarray(constants[quantizer.input[1]], np.float32).reshape(grid.scale.shape))
-            weights[name] = grid, np.ascontiguousarray(grid.quantized(constants[quantizer.input[0]]))
+            weights[name] = grid, np.ascontiguousarray(grid.quantize(constants[quantizer.input[0]]))
             if name in self._biases:
                 own = bias_of(calibration.network, product)
                 assert own is not None
@@ -294,13 +294,13 @@ class _Samples:
 
 def _calibration_samples(calibration: Calibration, network: TorchNetwork) -> _Samples:
     outputs = zip(*calibration.outputs, strict=True)
-    return _Samples(_stacked(network, calibration.samples), [network.tensor(np.stack(some)) for some in outputs])
+    return _Samples(_stack(network, calibration.samples), [network.tensor(np.stack(some)) for some in outputs])
 
 
 def _other_samples(calibration: Calibration, feeds: Sequence[Feed], progress: Progress) -> _Samples:
     """Run the float network in PyTorch on samples that the calibration does not have."""
     in_floats, names = TorchNetwork(calibration.network.model), calibration.network.float_outputs
-    samples, found = _Samples(_stacked(in_floats, feeds), ()), []
+    samples, found = _Samples(_stack(in_floats, feeds), ()), []
     with require_torch().no_grad():
         for k, part in enumerate(samples.parts()):
             progress("running the float network", k * _EVALUATED, len(samples))
@@ -331,7 +331,7 @@ class _Training:
         maker = network.makers.get(network.float_outputs[0])
         self._is_softmax = maker is not None and maker.op_type == "Softmax"
 
-    def lost(self, samples: _Samples) -> TorchTensor:
+    def compute_loss(self, samples: _Samples) -> TorchTensor:
         """Return the mean distance of outputs from the float network's, over samples, which training minimizes.
 
         With labels it is the divergence of Kullback and Leibler between shares of classes, else the squared error
@@ -354,7 +354,7 @@ class _Training:
     def measure(self, samples: _Samples) -> float:
         """Return how far the outputs of many samples are from the float network's."""
         with require_torch().no_grad():
-            return sum(len(some) * float(self.lost(some)) for some in samples.parts()) / len(samples)
+            return sum(len(some) * float(self.compute_loss(some)) for some in samples.parts()) / len(samples)
 
 
 def fine_tune(
@@ -402,7 +402,7 @@ def fine_tune(
         batch = steps % -(-len(rest) // _BATCH)
         if batch == 0:
             rng.shuffle(rest)
-        loss = training.lost(trained.pick(rest[batch * _BATCH : (batch + 1) * _BATCH]))
+        loss = training.compute_loss(trained.pick(rest[batch * _BATCH : (batch + 1) * _BATCH]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -276,7 +276,7 @@ class FloatModel:
         of_inputs = dict.fromkeys(p.edge for p in self.products if p.edge in self.inputs)
         wanted, quantized = dict[str, None](), {*self.searched_edges, *of_inputs}
         for node in self.model.graph.node:
-            edges = [n for n in self._computed_inputs(node) if n not in self.inner_edges]
+            edges = [n for n in self._find_computed_inputs(node) if n not in self.inner_edges]
             if node.op_type in _SEVERAL and len(edges) > 1:
                 fused = next((e for e in edges if node.op_type == "Add" and self._is_accumulator(e)), None)
                 wanted |= dict.fromkeys(e for e in edges if e != fused)
@@ -302,7 +302,7 @@ class FloatModel:
     def _inside_function(self, node: Any) -> set[str]:
         """Return the edges between a node of several operands and the one edge of which they are functions, if any."""
         places, inside, names = self._places, set[str](), {node.name}
-        open_edges = set(self._computed_inputs(node)) if node.op_type in _ELEMENTWISE else set[str]()
+        open_edges = set(self._find_computed_inputs(node)) if node.op_type in _ELEMENTWISE else set[str]()
         while len(open_edges) > 1 and len(names) < _MAX_FUNCTION_NODES:
             edge = max(open_edges, key=lambda name: places.get(name, -1))
             maker = self.makers.get(edge)
@@ -312,10 +312,10 @@ class FloatModel:
                 return set()
             names.add(maker.name)
             inside.add(edge)
-            open_edges = (open_edges - {edge}) | {*self._computed_inputs(maker)}
+            open_edges = (open_edges - {edge}) | {*self._find_computed_inputs(maker)}
         return inside if len(open_edges) == 1 else set()
 
-    def _computed_inputs(self, node: Any) -> list[str]:
+    def _find_computed_inputs(self, node: Any) -> list[str]:
         """Return the inputs of a node that are no constants, each once."""
         return [name for name in dict.fromkeys(node.input) if name and name not in self.constants]
 
@@ -332,13 +332,13 @@ class FloatModel:
     @cached_property
     def computed_edges(self) -> frozenset[str]:
         """The quantized edges of codes that layers compute: from accumulators, or as the other operand of an Add."""
-        ends = {self.quantized_after(product.output) for product in self.products}
+        ends = {self.find_quantized_after(product.output) for product in self.products}
         for node in self.model.graph.node:
             if node.op_type in ("Add", "Sub"):
-                ends |= {self._quantized_before(name) for name in node.input}
+                ends |= {self._find_quantized_before(name) for name in node.input}
         return frozenset(edge for edge in ends if edge is not None)
 
-    def quantized_after(self, edge: str) -> str | None:
+    def find_quantized_after(self, edge: str) -> str | None:
         """Return the first quantized edge after an edge that has its scale; None if there is none."""
         while edge not in self.quantized_edges:
             readers = self.readers.get(edge, ())
@@ -347,7 +347,7 @@ class FloatModel:
             edge = readers[0].output[0]
         return edge
 
-    def _quantized_before(self, edge: str) -> str | None:
+    def _find_quantized_before(self, edge: str) -> str | None:
         """Return the quantized edge whose codes an edge has; None if there is none."""
         while edge not in self.quantized_edges:
             node = self.makers.get(edge)

@@ -69,9 +69,9 @@ class SearchGoal:
 
     def fits(self, loss: Loss, cost: Cost) -> bool:
         """Return whether a network keeps the bounds."""
-        return (self.loss is None or loss.fits(self.loss)) and not self.exceeded(cost)
+        return (self.loss is None or loss.fits(self.loss)) and not self.find_exceeded(cost)
 
-    def exceeded(self, cost: Cost) -> tuple[str, ...]:
+    def find_exceeded(self, cost: Cost) -> tuple[str, ...]:
         """Return which of cycles and bytes are above their bounds."""
         bounds = {"cycles": (cost.cycles, self.cycles), "bytes": (cost.bytes, self.bytes)}
         return tuple(name for name, (value, most) in bounds.items() if most is not None and value > most)

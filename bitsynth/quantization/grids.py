@@ -132,7 +132,7 @@ class QuantizerGrid:
         most = (1 << self.bits - self.signed) - 1
         return (-most if self.signed else 0), most
 
-    def quantized(self, x: NDArray[Any]) -> NDArray[np.float32]:
+    def quantize(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """Return numbers on the grid, as float32."""
         numbers: NDArray[np.float32] = (self.nearest(x / self.scale) * self.scale).astype(np.float32)
         return numbers
@@ -182,12 +182,12 @@ def activation_grid(
     counted = values if rule.percentile is None else values.clip(least, most)
     ends, most_cut = np.array([least, most], np.float32), _NO_CUT * (most - least)
 
-    def lost(grid: QuantizerGrid) -> tuple[float, float]:
-        cut = 0.0 if rule.percentile is None else float(np.abs(ends - grid.quantized(ends)).max() - grid.scale / 2)
-        error = float(np.square(counted - grid.quantized(counted), dtype=np.float64).mean())
+    def compute_loss(grid: QuantizerGrid) -> tuple[float, float]:
+        cut = 0.0 if rule.percentile is None else float(np.abs(ends - grid.quantize(ends)).max() - grid.scale / 2)
+        error = float(np.square(counted - grid.quantize(counted), dtype=np.float64).mean())
         return (cut if cut > most_cut else 0.0), error
 
-    return min((grid for grid in grids.values() if grid.scale > 0), key=lost)
+    return min((grid for grid in grids.values() if grid.scale > 0), key=compute_loss)
 
 
 def weight_grid(
@@ -214,6 +214,6 @@ def weight_grid(
     scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
         grid = codes.grid(shorten(most * np.float32(share) / highest))
-        off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
+        off = np.square(weights - grid.quantize(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
     return codes.grid(scale.astype(np.float32))

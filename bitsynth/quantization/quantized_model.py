@@ -102,7 +102,7 @@ class _Writer:
                 changed.input[k] = self.same.get(name, name)
             product = products.get(node.name)
             if product and product.name in self.widths.weights:
-                grid, weights = self._rounded(product)
+                grid, weights = self._round(product)
                 changed.input[1] = self._weights(product.weights, grid, weights)
             self.nodes.append(changed)
             if product and product.name in self.widths.weights:
@@ -119,7 +119,7 @@ class _Writer:
             made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return made
 
-    def _rounded(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
+    def _round(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it."""
         corrected = self.corrections.weights.get(product.name)
         return corrected or self.calibration.weights(product, self.widths.codes(product.name))
@@ -163,7 +163,7 @@ class _Writer:
         elif not self.runnable and self.file_format != "qonnx":
             self._integer_quantizer(edge, result, scale, grid)
         elif not self.runnable:
-            parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(_written_bits(grid)))]
+            parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(_count_written_bits(grid)))]
             names = [self._constant(name, np.float32(value)) for name, value in parameters]
             signed = int(grid.signed or grid.bipolar)
             self.nodes.append(
@@ -218,7 +218,7 @@ class _Writer:
         codes = self._constant(f"{name}.codes", np.rint(weights / grid.scale).astype(np.int8))
         scale = self._constant(f"{name}.scale", np.asarray(scales, np.float32))
         zero = self._constant(f"{name}.zero", np.zeros(scales.shape, np.int8))
-        if _written_bits(grid) < MAX_BITS and self.file_format == "qcdq":
+        if _count_written_bits(grid) < MAX_BITS and self.file_format == "qcdq":
             low, high = grid.limits
             ends = [self._constant(f"{name}.{end}", np.int8(n)) for end, n in (("low", low), ("high", high))]
             clipped = self._fresh(f"{name}.clipped")
@@ -260,14 +260,14 @@ class _Writer:
         bias = np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), (channels,))
         if product.edge not in self.widths.edges:
             return bias
-        grid, _ = self._rounded(product)
+        grid, _ = self._round(product)
         edge_scale = self._grid(product.edge, self.widths.edges[product.edge]).scale
         unit = grid.scale.reshape(-1).astype(np.float64) * float(edge_scale)
         half = 0.5 * self.calibration.network.is_added(product.output)
         return np.asarray((np.rint(bias / unit - half) + half) * unit)
 
 
-def _written_bits(grid: QuantizerGrid) -> int:
+def _count_written_bits(grid: QuantizerGrid) -> int:
     """Return the bits of a quantizer in the file: odd codes lie among those of a bit more that are symmetric around 0.
 
     Readers see that all of the constant weights are odd: -3, -1, 1 and 3 are codes of 2 bits.

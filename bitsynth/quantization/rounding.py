@@ -75,7 +75,7 @@ def learn_rounding(
     """
     moments = _damp(second_moments)
     if grid.bits == 1:
-        rounded = replace(grid, scale=grid.scale.reshape(-1, 1)).quantized(weights)
+        rounded = replace(grid, scale=grid.scale.reshape(-1, 1)).quantize(weights)
     else:
         rounded = round_by_inputs(weights.astype(np.float32), grid, second_moments)
     scale = grid.scale.reshape(-1).astype(np.float64)
@@ -158,7 +158,7 @@ def round_by_inputs(
         end = min(begin + _BLOCK, depth)
         errors = np.zeros((len(weights), end - begin))
         for k in range(begin, end):
-            column = scale.quantized(rest[:, k : k + 1])
+            column = scale.quantize(rest[:, k : k + 1])
             rounded[:, order[k]] = column[:, 0]
             errors[:, k - begin] = (rest[:, k] - column[:, 0]) / upper[k, k]
             rest[:, k + 1 : end] -= errors[:, k - begin, None] * upper[k, k + 1 : end]

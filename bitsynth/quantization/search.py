@@ -168,7 +168,7 @@ class Search:
 
     def _add_costs(self, act: int, wgt: int) -> None:
         """Add the costs of all products with some bits of activations and of weights."""
-        layers, overhead = self._compiled_layers(act)
+        layers, overhead = self._compile_layers(act)
         for product in self.calibration.network.products:
             step = layers.get(product.name)
             elements = int(self.calibration.network.constants[product.weights].size)
@@ -178,7 +178,7 @@ class Search:
                 self.state.costs[product.name, act, codes] = cost or plain
         self.state.overheads[act, wgt] = overhead
 
-    def _compiled_layers(self, act: int) -> tuple[dict[str, LayerStep], Cost]:
+    def _compile_layers(self, act: int) -> tuple[dict[str, LayerStep], Cost]:
         """Return the layers of the network with some bits of activations, and the cost of all else; compiled once."""
         if act not in self._layers:
             program, whole = self._compile(write_model(self.calibration, self._uniform(act, max(self.w_bits))))
@@ -333,7 +333,7 @@ class Search:
             if widths is None:
                 return None
             trial = self.measure(widths)
-            exceeded = goal.exceeded(trial.cost)
+            exceeded = goal.find_exceeded(trial.cost)
             if not exceeded:
                 return trial
             if "cycles" in exceeded and goal.cycles is not None:

@@ -18,7 +18,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import read_file, replace_file
 from bitsynth.host import features
 from bitsynth.host.facts import here
-from bitsynth.host.placement import forced, sets_of
+from bitsynth.host.placement import get_forced_runner, sets_of
 from bitsynth.quantization.float_model import require_runtime
 from bitsynth.quantization.goal import Cost, Loss
 from bitsynth.quantization.integer_program import Choice
@@ -76,7 +76,7 @@ class SearchState:
         replace_file(self.path, _digest_line(text) + text)
 
 
-def restored(path: Path) -> SearchState:
+def restore(path: Path) -> SearchState:
     """Return the state that a file keeps; an empty one if there is none, or it was changed since it was written."""
     try:
         digest, _, text = read_file(path).partition(b"\n")
@@ -103,7 +103,7 @@ def state_path(parts: Mapping[str, Any], isa: str) -> Path:
     of instruction sets, and on this processor; losses on the package that runs networks.
     """
     whole = hashlib.sha256(f"{__version__} numpy {np.__version__} {require_runtime().__version__}".encode())
-    processor = here().kind, sorted(features.features()), forced()
+    processor = here().kind, sorted(features.features()), get_forced_runner()
     files = [*map(_version_of, sorted(_cost_files(isa)))]
     for name, part in {**parts, "processor": processor, "files": files}.items():
         whole.update(f"{name}:".encode())

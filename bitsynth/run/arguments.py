@@ -50,7 +50,7 @@ def _check(symbol: str, i: int, arg: object, word: int) -> CallArgument:
     raise TypeError(f"{symbol}: argument {i} is {type(arg).__name__}; wanted an integer, a numpy array or None")
 
 
-def signed(register: int, bits: int) -> int:
+def to_signed(register: int, bits: int) -> int:
     """Return the low `bits` of a result as a signed number."""
     if bits not in {32, 64}:
         raise ValueError(f"bits is {bits}; a result has 32 or 64")
@@ -107,7 +107,7 @@ def _merge_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[
     return axes
 
 
-def aligned(count: int, dtype: DTypeLike) -> NDArray[Any]:
+def make_aligned(count: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return `count` zeros of `dtype` that start at a cache line."""
     size = np.dtype(dtype).itemsize * count
     room = np.zeros(size + LINE_BYTES, np.uint8)

@@ -109,7 +109,7 @@ class EmulatedRunner:
         except BaseException:
             self.close()
             raise
-        return arguments.signed(result, bits or word)
+        return arguments.to_signed(result, bits or word)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """Return the call of `symbol` with these arguments, as `Runner.bind` says."""

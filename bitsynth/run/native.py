@@ -50,12 +50,12 @@ class NativeRunner:
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
         """Call `symbol` in this process, as `Runner.call` says."""
-        function, words = self._bound(symbol, args, "uintptr_t")
-        return arguments.signed(int(function(*words)), bits or _WORD)
+        function, words = self._bind(symbol, args, "uintptr_t")
+        return arguments.to_signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
         """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
-        function, words = self._bound(symbol, args, "int32_t")
+        function, words = self._bind(symbol, args, "int32_t")
 
         def call(_open: object = self._library) -> int:
             """Call the function; the default argument keeps the library open as long as this call exists."""
@@ -67,7 +67,7 @@ class NativeRunner:
     def close(self) -> None:
         """Do nothing: an open library stays usable, and Python frees it."""
 
-    def _bound(self, symbol: str, args: tuple[object, ...], result: str) -> tuple[Any, list[Any]]:
+    def _bind(self, symbol: str, args: tuple[object, ...], result: str) -> tuple[Any, list[Any]]:
         """Return the function, with a result of that C type, and its arguments, which keep arrays alive."""
         buffer, words = _FFI.from_buffer, arguments.check(symbol, args, _WORD)
         integers = tuple([type(value) is int for value in words])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bitsynth.errors import ToolError
 from bitsynth.host import features
-from bitsynth.host.placement import forced, is_emulated
+from bitsynth.host.placement import get_forced_runner, is_emulated
 from bitsynth.isa import architecture
 from bitsynth.isa.architecture import Emulator
 
@@ -60,7 +60,11 @@ def runner_for(
     BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.
     Emulators place each array so that it ends at an unmapped page, `align` allowing.
     """
-    kind, needs, emulator = forced(), needs or isa.requirements(), architecture.named(isa.table.arch).emulator
+    kind, needs, emulator = (
+        get_forced_runner(),
+        needs or isa.requirements(),
+        architecture.find_architecture(isa.table.arch).emulator,
+    )
     if not kind and count and emulator:
         kind = "unicorn"
     if kind == "native" or (not kind and not is_emulated(isa.table)):
@@ -68,7 +72,7 @@ def runner_for(
     if emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
     kinds = [kind] if kind else ["qemu", "unicorn"]
-    return _first([partial(_emulated_library, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
+    return _first([partial(_load_emulated, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
 
 
 def _first(makers: list[Callable[[], Runner]]) -> Runner:
@@ -91,13 +95,13 @@ def _native(isa: Isa, library: Path, needs: Requirements) -> Runner:
     return NativeRunner(library)
 
 
-def _emulated_library(
+def _load_emulated(
     isa: Isa, library: Path, emulator: Emulator, flags: Sequence[str], kind: str, count: bool, align: int
 ) -> Runner:
     from bitsynth.run.elf import read_image
     from bitsynth.run.emulated import EmulatedRunner
 
-    image = read_image(library, architecture.named(isa.table.arch).bits, emulator)
+    image = read_image(library, architecture.find_architecture(isa.table.arch).bits, emulator)
     if kind == "qemu":
         from bitsynth.run.qemu import start
 

@@ -13,7 +13,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
 from bitsynth.isa.value import Value
-from bitsynth.kernel.program import Kernel, Pass, but_accumulators, held_for_rows, row_free, row_program
+from bitsynth.kernel.program import Kernel, Pass, but_accumulators, find_held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -76,7 +76,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * kernel.together * runs
-        total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
+        total[isa.gate.name] += moves_needed(isa, row_program(loop), find_kept_in_step(kernel, loop)) * steps
     return {op: times / kernel.together for op, times in total.items()}
 
 
@@ -87,10 +87,10 @@ def shared_program(loop: Pass) -> tuple[Step, ...]:
     return tuple(s for s in loop.step.steps if s.dst in free)
 
 
-def kept_in_step(kernel: Kernel, loop: Pass) -> set[Value]:
+def find_kept_in_step(kernel: Kernel, loop: Pass) -> set[Value]:
     """Return the values that a row must not overwrite: constants, new accumulators, and inputs of further rows."""
     values = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
-    return values | held_for_rows(loop) if kernel.groups > 1 else values
+    return values | find_held_for_rows(loop) if kernel.groups > 1 else values
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
@@ -111,7 +111,7 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
         program = row_program(p)
         shared = sum(isa[s.op].instructions for s in shared_program(p))
         per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.groups
-        per_step += moves_needed(isa, program, kept_in_step(kernel, p))
+        per_step += moves_needed(isa, program, find_kept_in_step(kernel, p))
     return per_step * 128 / (kernel.columns * kernel.k_step * kernel.together)
 
 
@@ -152,14 +152,14 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
         # Outer loops load and store spilled accumulators.
         for level, inner in enumerate(loop.loops[:-1], 1):
             runs = -(-runs // inner.trip_count)
-            total += runs * spilled(isa, kernel, loop, level) * (1 / load + 1 / store) / 2
+            total += runs * count_spilled(isa, kernel, loop, level) * (1 / load + 1 / store) / 2
         # Flushes load and store the tile.
         if not loop.carries:
             total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.groups, tile, tile)
     return round(total / (units(kernel, depth) * kernel.rows), 6)
 
 
-def spilled(isa: Isa, kernel: Kernel, loop: Pass, level: int) -> int:
+def count_spilled(isa: Isa, kernel: Kernel, loop: Pass, level: int) -> int:
     """Return the accumulators of an outer loop for which a step leaves no register."""
     inner = sum(len(nested.accs) for nested in loop.loops[:level]) * kernel.groups
     wanted = len(loop.loops[level].accs) * kernel.groups
@@ -179,7 +179,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 
 
 @lru_cache(maxsize=1 << 14)
-def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
+def estimate_sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """Return the expected cycles of a tile with inputs in L1: the bound, and those of loads and stores beyond it.
 
     Port classes may overlap in part: then it is the busiest class plus the part of the others that does not overlap.
@@ -194,10 +194,10 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
     if not (width := isa.table.cpu[cpu].issued_per_cycle):
         return vectors
     # If two limits are far apart, the greater one is the time; if they are near each other, it takes more than either.
-    return float(np.cbrt(vectors**3 + (_issued_per_128_mac(isa, kernel, depth) / width) ** 3))
+    return float(np.cbrt(vectors**3 + (_count_issued_per_128_mac(isa, kernel, depth) / width) ** 3))
 
 
-def _issued_per_128_mac(isa: Isa, kernel: Kernel, depth: int) -> float:
+def _count_issued_per_128_mac(isa: Isa, kernel: Kernel, depth: int) -> float:
     """Return instructions of all kinds: those of vectors, loads of inputs, and control of the innermost loops."""
     vectors = sum(isa[op].instructions * times for op, times in runs_per_row(isa, kernel, depth).items())
     control = LOOP_INSTRUCTIONS * len(kernel.passes) * 128 / (kernel.rows * kernel.columns * kernel.k_step)

@@ -65,7 +65,7 @@ def _programs(isa: Isa, act_bits: int, w_bits: int, method: str) -> Iterator[Dep
             {(0, (1 << act_bits) - 1), (-128, (1 << act_bits) - 129)} if act_bits == 8 else [(0, (1 << act_bits) - 1)]
         ):
             for wgt in _weight_ranges(w_bits):
-                if program := _bounded(isa, _program(isa, step, ends, (act_bits, w_bits), act, wgt)):
+                if program := _limit_steps(isa, _program(isa, step, ends, (act_bits, w_bits), act, wgt)):
                     yield program
                     break
 
@@ -105,7 +105,7 @@ def _program(
     )
 
 
-def _bounded(isa: Isa, program: DepthwiseProgram) -> DepthwiseProgram | None:
+def _limit_steps(isa: Isa, program: DepthwiseProgram) -> DepthwiseProgram | None:
     """Return the program with as many steps between flushes as its lanes hold; None if they overflow in one."""
     try:
         added = step_sums(isa, program)

@@ -23,14 +23,14 @@ _SETS = _COMPARES | {"subs", "adds", "ands", "bics", "negs"}
 _READS = re.compile(r"b\.\w+|csel|cset\w*|csinc|cinc|csinv|csneg|ccmp")
 
 
-def issued(isa: Isa, cpu: str, listing: Iterable[str]) -> Iterator[Issued]:
+def read_issued(isa: Isa, cpu: str, listing: Iterable[str]) -> Iterator[Issued]:
     """Yield the instructions of a listing, in the order in which they are run."""
     for line in listing:
-        yield from _issued(isa, cpu, " ".join(line.split()))
+        yield from _read_issued(isa, cpu, " ".join(line.split()))
 
 
 @lru_cache(maxsize=1 << 14)
-def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
+def _read_issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
     op, _, operands = line.partition(" ")
     registers = [_whole(r) for r in _REGISTER.findall(operands)]
     if op.startswith(("ld", "st")):

@@ -22,7 +22,7 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     used = [isa[s.op] for s in (*program.steps, *_all_iterations(program))]
     moved = [isa[program.store]] * len(program.results)
     for input_, op in zip(program.spec.inputs, program.loads, strict=True):
-        if input_.per == "element" or (input_.per == "channel" and not _held(program)):
+        if input_.per == "element" or (input_.per == "channel" and not _fits_registers(program)):
             moved += [isa[op]] * (program.registers(input_)[1] * input_.values)
     for instr in (*used, *moved):
         busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
@@ -38,7 +38,7 @@ def _all_iterations(program: ElementwiseProgram) -> list[Step]:
     return [*program.loop.steps] * program.spec.inputs[-1].count
 
 
-def _held(program: ElementwiseProgram) -> bool:
+def _fits_registers(program: ElementwiseProgram) -> bool:
     """Return whether registers hold all constants together with the values of a row."""
     isa, spec = load(program.isa), program.spec
     held_registers = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")

@@ -117,7 +117,7 @@ class PassBuilder:
     ) -> Value:
         """Register `place` after `level` in-loop levels: a pair of the level below, or a count."""
         if level == 0:
-            return self._counted(step, self._node(step, values, term.block, place, term.node), term.weight)
+            return self._count(step, self._node(step, values, term.block, place, term.node), term.weight)
         pair = [self._tree(step, values, term, level - 1, 2 * place + k) for k in (0, 1)]
         return self.plan.pre[level - 1].apply(step, pair)[0]
 
@@ -130,7 +130,7 @@ class PassBuilder:
                 values[block, g, n] = step.apply(gate.op, args, gate.imm)
         return values[block, g, node]
 
-    def _counted(self, step: Trace, name: Value, weight: int) -> Value:
+    def _count(self, step: Trace, name: Value, weight: int) -> Value:
         if self.count.table is None:
             return step.apply(self.count.op, [name])
         table = step.constant(self.isa.word, self.count.table_lanes(self.isa, weight))

@@ -64,7 +64,7 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
     """Return what replaces `op` if some operands are 0: the index of a remaining operand, or a form on the others."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
-        [0 if z else _unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
+        [0 if z else _make_unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
         for k, (o, z) in enumerate(zip(instr.operands, zero, strict=True))
     ]
     remaining = [x for x, z in zip(lanes, zero, strict=True) if not z]
@@ -77,7 +77,7 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
     return next((i.name for i, imm in others if _evaluate(i, remaining, imm) == want), None)
 
 
-def _unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:
+def _make_unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:
     """Return an unknown lane of an operand: two numbers side by side if an immediate may split the lane."""
     if not 0 < imm < bits:
         return variable((operand, lane), 0, 1)

@@ -30,7 +30,7 @@ from bitsynth.kernel.in_order import folds, loop_control, pipelining
 from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
-from bitsynth.kernel.order import all_accs, in_row, interleaved, row_by_row
+from bitsynth.kernel.order import all_accs, in_row, interleave, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
 
@@ -136,7 +136,7 @@ class _Tile:
                 yield start
         trips, done = [nested.trip_count for nested in loop.loops], 0
         counts = list(self._run_counters()) if folds_of else []
-        run_steps = self._plain_steps(loop) if self.kernel.order in ORDERS else self._pipelined_steps(loop)
+        run_steps = self._plain_steps(loop) if self.kernel.order in ORDERS else self._pipeline_steps(loop)
         while done < steps:
             if not (carried and len(trips) == 1):
                 yield starts[0]
@@ -166,7 +166,7 @@ class _Tile:
         """Return a step with all its rows, and its instructions in order."""
         if self.kernel.order in ORDERS:
             by_row = self.kernel.order == "rows"
-            flat = row_by_row(self.kernel, loop, step) if by_row else interleaved(self.kernel, step)
+            flat = row_by_row(self.kernel, loop, step) if by_row else interleave(self.kernel, step)
             return flat, tuple(_without_repeats(flat))
         flat = pipelining.write_step(self.isa, self.kernel, loop, step)
         return flat, pipelining.list_schedule(self.isa, self.kernel, flat)
@@ -182,7 +182,7 @@ class _Tile:
 
         return run
 
-    def _pipelined_steps(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
+    def _pipeline_steps(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """Return a function of a number of steps that yields the pipelined loop over them, then the rest one by one."""
         pipelined = pipelining.pipeline_loop(self.kernel, loop)
         prologue, tail = (self._issue_all(pipelined.flat, part) for part in (pipelined.prologue, pipelined.tail))
@@ -259,7 +259,7 @@ class _Tile:
         if self._spills_folds:
             yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
             return
-        outer, spilled = loop.loops[level], self._spilled(loop, level)
+        outer, spilled = loop.loops[level], self._find_spilled(loop, level)
         for group in range(self.kernel.groups):
             for acc in outer.accs:
                 name = acc.name.of_row(group)
@@ -277,15 +277,15 @@ class _Tile:
         for step in pipelining.order_fold(self.isa, self.kernel, flat):
             yield issue(self.isa, self.cpu, step, {})
 
-    def _spilled(self, loop: Pass, level: int) -> set[Value]:
+    def _find_spilled(self, loop: Pass, level: int) -> set[Value]:
         """Return the accumulators of a loop that find no register: the last ones."""
         names = [acc.name.of_row(group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
-        return set(names[len(names) - cost.spilled(self.isa, self.kernel, loop, level) :])
+        return set(names[len(names) - cost.count_spilled(self.isa, self.kernel, loop, level) :])
 
     def _program(self, program: Iterable[Step], group: int, becomes: dict[Value, Value]) -> Iterator[Issued]:
         """Yield a program of arithmetic for a group of rows."""
         for step in program:
-            own = in_row(step.renamed(lambda value: becomes.get(value, value)), group)
+            own = in_row(step.rename(lambda value: becomes.get(value, value)), group)
             yield arithmetic(self.isa, self.cpu, own.op, own.args, own.dst)
 
     def _flush(self, loop: Pass, first: bool) -> Iterator[Issued]:

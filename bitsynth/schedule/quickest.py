@@ -15,8 +15,8 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order.list_scheduling import general_registers
-from bitsynth.kernel.order import interleaved
-from bitsynth.kernel.program import Kernel, Pass, held_for_rows, row_program
+from bitsynth.kernel.order import interleave
+from bitsynth.kernel.program import Kernel, Pass, find_held_for_rows, row_program
 from bitsynth.schedule import cost
 from bitsynth.schedule.predicted import cycles_per_128_mac, tile_cycles_per_128_mac
 
@@ -31,12 +31,12 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     columns' are held for the others, as compilers do.
     """
     if kernel.order == "steps":
-        step = interleaved(kernel, loop.step)
+        step = interleave(kernel, loop.step)
         held = {c.name for c in kernel.constants} & {a for s in step.steps for a in s.args}
         return live_registers(step.steps, [acc.next for acc in step.accs], held) <= isa.table.registers
     program = [*cost.shared_program(loop), *row_program(loop)]
     constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
-    held = set(held_for_rows(loop)) if kernel.groups > 1 else set()
+    held = set(find_held_for_rows(loop)) if kernel.groups > 1 else set()
     other_rows = len(loop.step.accs) * (kernel.groups - 1)
     outputs = [*(acc.next for acc in loop.step.accs), *sorted(held)]
     return live_registers(program, outputs, constants) + other_rows <= isa.table.registers
@@ -85,7 +85,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
 
     Fewer rows read columns more often: they are taken only if they gain more than _TIE_FACTOR.
     """
-    reordered = ordered(kernel, cpu)
+    reordered = pipeline_for(kernel, cpu)
     if reordered is kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
@@ -95,7 +95,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
     return next(form for form, cycles in cycles_of.items() if cycles <= most)
 
 
-def ordered(kernel: Kernel, cpu: str) -> Kernel:
+def pipeline_for(kernel: Kernel, cpu: str) -> Kernel:
     """Return the kernel with its loops pipelined for `cpu`; itself, unless that is an in-order processor."""
     return msgspec.structs.replace(kernel, order=cpu) if cpu in load(kernel.isa).table.in_order else kernel
 

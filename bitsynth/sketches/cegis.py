@@ -111,7 +111,7 @@ def _of_length(
         wrong = budget.check(f"{what}, check", [run(program, menu, names) != goal(names)])
         if wrong is None:
             return program
-        examples.append([wrong.unsigned(n) for n in names])
+        examples.append([wrong.read_unsigned(n) for n in names])
 
 
 def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:

@@ -27,15 +27,15 @@ class Model:
 
     def true(self, x: Any) -> bool:
         """Return the value of a boolean unknown or constant."""
-        return z3.is_true(x) or self.unsigned(x) == 1
+        return z3.is_true(x) or self.read_unsigned(x) == 1
 
-    def unsigned(self, x: Any) -> int:
+    def read_unsigned(self, x: Any) -> int:
         """Return the value of a bit-vector unknown."""
         return self.values.get(str(x), 0)
 
-    def signed(self, x: Any, width: int) -> int:
+    def read_signed(self, x: Any, width: int) -> int:
         """Return the value of a bit-vector unknown in two's complement."""
-        value = self.unsigned(x)
+        value = self.read_unsigned(x)
         return value - (1 << width) if value >> (width - 1) else value
 
 
@@ -63,7 +63,7 @@ class Budget:
         solver.set("rlimit", self.left)
         answer = _check(solver)
         self.asked += 1
-        self.left -= max(1, _spent(solver))
+        self.left -= max(1, _get_spent(solver))
         if answer == z3.unknown:
             raise Undecided(f"{what}: the solver gave up ({solver.reason_unknown()}); raise its budget with --rlimit")
         return _model(solver.model()) if answer == z3.sat else None
@@ -104,6 +104,6 @@ def _model(model: z3.ModelRef) -> Model:
     return Model(values)
 
 
-def _spent(solver: z3.Solver) -> int:
+def _get_spent(solver: z3.Solver) -> int:
     statistics = solver.statistics()  # It has keys, but is no mapping.
     return int(statistics.get_key_value("rlimit count")) if "rlimit count" in statistics.keys() else 0  # noqa: SIM118

@@ -24,10 +24,10 @@ def every() -> tuple[ElementwiseSpec, ...]:
     """Return the specs of glue."""
     lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
     tables = lookup_channels(), lookup_channels(floats=True), lookup_sums()
-    sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
-    floats = quantized(), signs(), dequantized()
+    sums = (add_weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
+    floats = quantize(), signs(), dequantize()
     means = (mean(even=even) for even in (False, True))
-    return greatest(), *lookups, *tables, *map(pairs, (2, 3, 4, 8)), *sums, *means, scaled_mean(), *floats
+    return greatest(), *lookups, *tables, *map(pairs, (2, 3, 4, 8)), *sums, *means, average(), *floats
 
 
 def greatest() -> ElementwiseSpec:
@@ -76,7 +76,7 @@ def pairs(bits: int) -> ElementwiseSpec:
     )
 
 
-def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
+def add_weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
     """Return codes (p >> n) + z of two codes, with p = a * f + b * g + k in 32 bits, which wrap, from 0 to h.
 
     Factors have 16 bits, or 32 if they are `wide`. Rounded half to `even`, e and bit n of p are added to p before it is
@@ -122,7 +122,7 @@ def mean(*, even: bool) -> ElementwiseSpec:
     )
 
 
-def scaled_mean() -> ElementwiseSpec:
+def average() -> ElementwiseSpec:
     """Return the spec of codes of sums s: the quotient n / d with n = s * f + k, clipped to l and h.
 
     Where d divides n, the mean is a half. With e = 1 the quotient is then less by 1 if its last bit is not w; with
@@ -143,7 +143,7 @@ def scaled_mean() -> ElementwiseSpec:
     )
 
 
-def quantized() -> ElementwiseSpec:
+def quantize() -> ElementwiseSpec:
     """Return codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z.
 
     The code of NaN is that of l.
@@ -171,7 +171,7 @@ def signs() -> ElementwiseSpec:
     )
 
 
-def dequantized() -> ElementwiseSpec:
+def dequantize() -> ElementwiseSpec:
     """Return a spec in float32: a code times f, plus k, times the float32 m."""
     numbers = (ElementInput(x, "s32", "all") for x in "fk")
     return ElementwiseSpec(

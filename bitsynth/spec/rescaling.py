@@ -74,7 +74,7 @@ class CodeForm:
             kind=kind,
         )
 
-    def clamped(self, code: str) -> str:
+    def clamp(self, code: str) -> str:
         """Return a number of 64 bits, with the zero point, between the least and the greatest code."""
         if self.whole:
             return f"{self.out[0]}clamp({code}, {self.out[1:]})"

@@ -11,7 +11,7 @@ ELEMENTS = {"uint8": "u8", "int8": "s8", "int16": "s16", "int32": "s32", "float3
 _VALUE, _FACTOR = ElementInput("s", "s32"), ElementInput("f", "s32", "channel")
 
 
-def added(element: str, *, factor: bool) -> ElementwiseSpec:
+def add_to_sums(element: str, *, factor: bool) -> ElementwiseSpec:
     """Return a spec in s32: s, plus c of its channel, plus element e, times f if there is a `factor`; all of it wraps.
 
     A zero point z of elements goes into c, as -f * z.
@@ -24,7 +24,7 @@ def added(element: str, *, factor: bool) -> ElementwiseSpec:
     return ElementwiseSpec(name=name, inputs=inputs, meaning=f"s + c + {more}", out="s32", kind=SpecKind.RESIDUAL)
 
 
-def scaled(element: str) -> ElementwiseSpec:
+def scale_sums(element: str) -> ElementwiseSpec:
     """Return a spec in float32: s converted, times m, plus b, plus (e - z) * f of the element e; each step rounds.
 
     Elements of 32 bits have no z. -0 as b changes no value.
@@ -47,9 +47,9 @@ def scaled(element: str) -> ElementwiseSpec:
     )
 
 
-def rounded(codes: CodeForm) -> ElementwiseSpec:
+def round_to_codes(codes: CodeForm) -> ElementwiseSpec:
     """Return codes of the float32 value v: rounded half to even, plus z, clamped, as `rescale` does it."""
-    code = codes.clamped("sext(nearest(v), 64)")
+    code = codes.clamp("sext(nearest(v), 64)")
     return codes.spec(SpecKind.ROUNDED, "", (ElementInput("v", "u32"),), code, [is_number("v")])
 
 

@@ -21,7 +21,7 @@ from typing import Generic, Literal, TypeVar
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, SpecError
-from bitsynth.files import locked, unwritable
+from bitsynth.files import hold_lock, unwritable
 from bitsynth.isa.load import names as isa_names
 from bitsynth.store import files
 from bitsynth.store.files import StoredRecord
@@ -74,7 +74,7 @@ class ArtifactKind(ABC, Generic[R, P]):
         """Return the place of a record's file in a folder of kernels: SET/.../NAME.json."""
 
     @abstractmethod
-    def named(self, name: str, variant: str | None = None) -> Path | None:
+    def find_named(self, name: str, variant: str | None = None) -> Path | None:
         """Return the file of the artifact called `name`; None if the name may be of another kind.
 
         SpecError if the name can only be of this kind and no file has it. `variant` chooses among several of one name.
@@ -96,7 +96,7 @@ class ArtifactKind(ABC, Generic[R, P]):
 
     def load_named(self, name: str, variant: str | None = None) -> P | None:
         """Return the artifact called `name`, accepted; None if no artifact of this kind can be meant."""
-        path = self.named(name, variant)
+        path = self.find_named(name, variant)
         return self.load(path) if path else None
 
     def forget(self) -> None:
@@ -112,14 +112,14 @@ class ArtifactKind(ABC, Generic[R, P]):
         place = self.place_of(record)
         path = (folder or paths.user_kernels()) / place
         lock = paths.user_kernels() / "locks" / f"{place.parts[0]}.lock"
-        with locked(lock, partial(unwritable, path)):
+        with hold_lock(lock, partial(unwritable, path)):
             files.write(path, record)
-            for old in self.superseded(path):
+            for old in self.find_superseded(path):
                 old.unlink(missing_ok=True)
         self.forget()
         return path
 
-    def superseded(self, path: Path) -> Collection[Path]:
+    def find_superseded(self, path: Path) -> Collection[Path]:
         """Return the files that the artifact in `path` replaces, besides one of the same name."""
         return ()
 

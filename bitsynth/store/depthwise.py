@@ -57,7 +57,7 @@ class DepthwiseKind(ArtifactKind[DepthwiseEntry, Proved[DepthwiseProgram]]):
         """Return the place of a record's file in a folder of kernels."""
         return Path(record.program.isa) / self.name / f"{record.name}.json"
 
-    def named(self, name: str, variant: str | None = None) -> Path | None:
+    def find_named(self, name: str, variant: str | None = None) -> Path | None:
         """Return the file of the kernel called `name`, None if it is no name of a depthwise kernel."""
         if not name.startswith(PREFIX):
             return None

@@ -54,7 +54,7 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, Proved[ElementwiseProgram]]):
         """Return the place of a record's file in a folder of kernels."""
         return Path(record.program.isa) / self.name / f"{record.name}.json"
 
-    def named(self, name: str, variant: str | None = None) -> Path | None:
+    def find_named(self, name: str, variant: str | None = None) -> Path | None:
         """Return the file of the program called `name`, None if there is none."""
         return next((path for path in self.every() if path.stem == name), None)
 

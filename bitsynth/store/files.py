@@ -97,12 +97,14 @@ def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R
     except OSError:
         file_state = None
     return (
-        _kept(path, file_state, kind, what, version, remedy) if file_state else _read(path, kind, what, version, remedy)
+        _read_once(path, file_state, kind, what, version, remedy)
+        if file_state
+        else _read(path, kind, what, version, remedy)
     )
 
 
 @lru_cache(maxsize=1 << 10)
-def _kept(path: Path, state: tuple[int, ...], kind: type[_R], what: str, version: int, remedy: str) -> _R:
+def _read_once(path: Path, state: tuple[int, ...], kind: type[_R], what: str, version: int, remedy: str) -> _R:
     return _read(path, kind, what, version, remedy)
 
 

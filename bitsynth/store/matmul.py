@@ -65,21 +65,21 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
             raise SpecError(f"{entry.entry.name} is made of {entry.base.entry.name} where it is wanted, not stored")
         return super().store(entry, folder)
 
-    def superseded(self, path: Path) -> Collection[Path]:
+    def find_superseded(self, path: Path) -> Collection[Path]:
         """Return the files of kernels of the same widths with another tile."""
         return [old for old in _files(path.parent, f"{path.stem.rsplit('_', 1)[0]}_*.json") if old != path]
 
     def load_named(self, name: str, variant: str | None = None) -> ProvedEntry:
         """Return the kernel called `name`, or its form for a processor; SpecError if there is none."""
-        stored = self.load(self.named(name, variant))
+        stored = self.load(self.find_named(name, variant))
         return stored.form(KernelName.parse(name).form(stored.entry.kernel))
 
-    def named(self, name: str, variant: str | None = None) -> Path:
+    def find_named(self, name: str, variant: str | None = None) -> Path:
         """Return the file of the kernel called `name`, or of the kernel that it is a form of.
 
         Encodings do not matter. SpecError if there is none.
         """
-        path = self._named(name, KernelName.parse(name))
+        path = self._find_named(name, KernelName.parse(name))
         if variant is None:
             return path
         isa = KernelName.parse(name).spec.isa
@@ -90,7 +90,7 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
             )
         return chosen
 
-    def _named(self, name: str, wanted: KernelName) -> Path:
+    def _find_named(self, name: str, wanted: KernelName) -> Path:
         core = replace(wanted, spec=wanted.spec.core)
         stored = self.find(core.spec, core.order) if core.order else None
         if stored and _is_form(core, KernelName.parse(stored.stem)):
@@ -106,7 +106,7 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
         """Return the file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
         start = _start(spec)
         for folder in folders():
-            for name in _listed(f"{folder}/{spec.isa}/{variant}"):
+            for name in _list_names(f"{folder}/{spec.isa}/{variant}"):
                 if name.startswith(start):
                     return folder / spec.isa / variant / name
         return None
@@ -133,11 +133,11 @@ def _start(spec: MatmulSpec) -> str:
     return f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}{core.wgt.encoding.letter}_s32_{core.isa}_"
 
 
-def _listed(folder: str) -> tuple[str, ...]:
+def _list_names(folder: str) -> tuple[str, ...]:
     """Return the names of kernels' files in a folder, sorted, listed once while it stays; layers ask for hundreds."""
     try:
         folder_state = files.state(folder)
-        return _kept_names(folder, folder_state) if folder_state else _names(folder)
+        return _list_once(folder, folder_state) if folder_state else _names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
@@ -149,7 +149,7 @@ def _names(folder: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 10)
-def _kept_names(folder: str, state: tuple[int, ...]) -> tuple[str, ...]:
+def _list_once(folder: str, state: tuple[int, ...]) -> tuple[str, ...]:
     return _names(folder)
 
 

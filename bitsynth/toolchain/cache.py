@@ -21,7 +21,7 @@ def cache_folder() -> Path:
     return Path(given).absolute() if given else paths.user_cache() / "build"
 
 
-def trusted(folder: Path, *, make: bool = True) -> Path:
+def secure(folder: Path, *, make: bool = True) -> Path:
     """Return `folder` without links, created if missing; PermissionError if others could change its contents."""
     path = Path(os.path.realpath(folder))
     for place in (*reversed(path.parents), path):

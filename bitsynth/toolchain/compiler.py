@@ -72,7 +72,7 @@ def compilers(isa: Isa) -> list[Compiler]:
     return [c for c in candidates(isa.table.arch) if not problem(isa, c)]
 
 
-def preferred(isa: Isa) -> Compiler:
+def get_preferred(isa: Isa) -> Compiler:
     """Return the first compiler that works; ToolError says what to install if none does."""
     tried = []
     for compiler in candidates(isa.table.arch):
@@ -86,7 +86,7 @@ def preferred(isa: Isa) -> Compiler:
 def find_compiler(isa: Isa, name: str) -> Compiler:
     """Return the compiler for `isa` of that name or family, by default the preferred one; ToolError if none works."""
     if not name:
-        return preferred(isa)
+        return get_preferred(isa)
     working = compilers(isa)
     chosen = [c for c in working if name in {c.name, c.family}]
     if not chosen:
@@ -105,7 +105,7 @@ def advice(isa: IsaTable) -> str:
 
 def package(arch: str) -> str:
     """Return the package of a compiler for `arch`, in words."""
-    return "gcc or clang" if arch == features.arch() else f"Debian's {architecture.named(arch).package}"
+    return "gcc or clang" if arch == features.arch() else f"Debian's {architecture.find_architecture(arch).package}"
 
 
 def problem(isa: Isa, compiler: Compiler) -> str:
@@ -135,7 +135,7 @@ def candidates(arch: str) -> Iterator[Compiler]:
         except ToolError as error:
             raise ToolError(f"{variable}: {error}") from None
         return
-    for name, command in _found(arch):
+    for name, command in _find(arch):
         try:
             yield _identify(name, command, arch)
         except ToolError:
@@ -169,9 +169,9 @@ def _variable(arch: str) -> str:
     return "BITSYNTH_CC_" + arch.upper()
 
 
-def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _find(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     native = arch == features.arch() and not (sys.platform != "linux" and _wants_emulator())
-    table = architecture.named(arch)
+    table = architecture.find_architecture(arch)
     if not native:
         for name in table.gcc:
             if path := shutil.which(name):
@@ -197,7 +197,7 @@ def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
     if zig_words:
         return Compiler(name, "zig", command, arch, f"zig {_zig_version(command[:zig_words])}")
     # The target of a cross compiler is left out: clang is of one version for all, and takes long to start.
-    text = _version_text(command[:1] if [*command[1:]] == architecture.named(arch).clang else command)
+    text = _version_text(command[:1] if [*command[1:]] == architecture.find_architecture(arch).clang else command)
     family = "clang" if "clang" in text.lower() else "gcc"
     return Compiler(name, family, command, arch, _banner(text))
 
@@ -227,4 +227,4 @@ def _environment(family: str) -> dict[str, str]:
 
 def _zig_cpu(arch: str, march: str) -> str:
     base, *extras = march.split("+")
-    return "+".join([architecture.named(arch).zig_cpu.get(base, base.replace("-", "_")), *extras])
+    return "+".join([architecture.find_architecture(arch).zig_cpu.get(base, base.replace("-", "_")), *extras])

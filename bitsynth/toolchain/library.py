@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import locked
+from bitsynth.files import hold_lock
 from bitsynth.host import features
 from bitsynth.host.placement import is_emulated
 from bitsynth.processes import tool
 from bitsynth.processes.tool import several_at_once
-from bitsynth.toolchain.cache import cache_folder, require_own, trusted
-from bitsynth.toolchain.compiler import Compiler, preferred
+from bitsynth.toolchain.cache import cache_folder, require_own, secure
+from bitsynth.toolchain.compiler import Compiler, get_preferred
 
 if TYPE_CHECKING:
     from bitsynth.isa.load import Isa, Requirements
@@ -78,13 +78,13 @@ def compile_for(
     unsafe to the compiler alone. Objects of the files `cached` stay in the cache, for other libraries with these files.
     The same sources, flags and compiler give the same path at once; a build that was interrupted leaves nothing, and
     what is damaged since, by the digest next to it, is compiled again. Nobody but the user and root can have written
-    what the path names, nor can write it until it is loaded (`cache.trusted`); if that
+    what the path names, nor can write it until it is loaded (`cache.secure`); if that
     does not hold, or the cache cannot be written, ToolError says why.
     """
     for name in sources:
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
             raise SpecError(f"{name!r} is no plain name of a .c or .h file")
-    compiler = compiler or preferred(isa)
+    compiler = compiler or get_preferred(isa)
     hosted = not is_emulated(isa.table)
     files, cached = dict(sources), set(cached)
     if shared and not hosted:
@@ -139,7 +139,7 @@ def _build(
     key = _key(compiler, files, compile_flags, link_flags, name)
     folder = cache_folder()
     try:
-        target = trusted(folder) / key / name
+        target = secure(folder) / key / name
         if not _whole(target):
             # Before the lock is taken: one file may lock this key and that of an object or a header.
             objects = _objects(compiler, files, compile_flags, cached, header)
@@ -197,7 +197,7 @@ def _read_parsed(compiler: Compiler, header: str, compile_flags: Sequence[str]) 
     if compiler.family != "gcc":
         return []
     files, flags = {_HEADER: f"#include <{header}>\n"}, ["-x", "c-header"]
-    product = trusted(cache_folder()) / _key(compiler, files, compile_flags, flags, _PARSED_HEADER) / _PARSED_HEADER
+    product = secure(cache_folder()) / _key(compiler, files, compile_flags, flags, _PARSED_HEADER) / _PARSED_HEADER
     _uses[product] += 1
     if _uses[product] == _PARSED_FROM_USE or (_uses[product] == 1 and product.exists()):
         with suppress(ToolError):  # A compiler that cannot do it, or a file that others may write, which is not read.
@@ -238,7 +238,7 @@ def _digest(product: Path) -> bytes:
 
 @contextmanager
 def _lock_folder(folder: Path, key: str) -> Iterator[None]:
-    with locked(_lock(folder, key), partial(_unusable, folder)):
+    with hold_lock(_lock(folder, key), partial(_unusable, folder)):
         _sweep(folder, key)
         yield
 
@@ -253,7 +253,7 @@ def _sweep(folder: Path, key: str) -> None:
         ours, lock = path.name[:2] == key[:2], _lock(folder, path.name)
         with (
             suppress(ToolError, SpecError),
-            nullcontext() if ours else locked(lock, partial(_unusable, folder), wait=False),
+            nullcontext() if ours else hold_lock(lock, partial(_unusable, folder), wait=False),
         ):
             if path in unfinished or _is_unused(path):  # It may have been used since it was found.
                 shutil.rmtree(path, ignore_errors=True)

@@ -111,7 +111,9 @@ class Boards:
 
 
 @contextmanager
-def opened(hosts: Sequence[str], isa: str, on_lost: Callable[[str], object], emulator: str = "") -> Iterator[Boards]:
+def open_boards(
+    hosts: Sequence[str], isa: str, on_lost: Callable[[str], object], emulator: str = ""
+) -> Iterator[Boards]:
     """Yield boards that run `isa`; ToolError if one cannot be reached or lacks it, SpecError if one only emulates."""
     with ExitStack() as stack:
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]

@@ -43,14 +43,14 @@ def tune_task(
     schedules, kind = space(task), here().kind
     path = study or study_file(task, kind)
     opened = open_study(path, task, schedules, f"{schedules.fingerprint} {compiler(task)} {kind}")
-    with started(task, schedules.priors[0], timeout_s) as measurer:
+    with start_measurer(task, schedules.priors[0], timeout_s) as measurer:
         result = tune(opened, measurer, trials, progress)
     mine = best_record(task, result, schedules.priors[0], kind)
     return TuningRun(mine, result, store_record(mine, folder), path)
 
 
 @contextmanager
-def started(
+def start_measurer(
     task: TuningTask, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
 ) -> Iterator[ProcessMeasurer]:
     """Yield a measurer of `task`, whose process is killed in the end."""

@@ -13,7 +13,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningRecord, TuningTask, store
 from bitsynth.progress import Progress
-from bitsynth.toolchain.compiler import preferred
+from bitsynth.toolchain.compiler import get_preferred
 from bitsynth.tune.measurer import Measurer, Timing, TrialFailed
 from bitsynth.tune.study import Study
 
@@ -46,16 +46,16 @@ def tune(study: Study, measurer: Measurer, trials: int, progress: Progress) -> T
 def explore(study: Study, measurer: Measurer, trials: int, progress: Progress) -> None:
     """Measure until `study` has `trials`; several threads may at once, each with a measurer of its own."""
     while True:
-        done, ranked = study.finished, study.ranked()
+        done, ranked = study.finished, study.rank()
         with study.trial(trials, measurer.longest_s) as running:
             if running is None:
                 return
             progress(f"{done + 1} of {trials}{_best(ranked)}, now {running.schedule}", done, trials)
             try:
-                running.done(measurer.measure(running.schedule, ROUNDS))
+                running.finish(measurer.measure(running.schedule, ROUNDS))
             except TrialFailed as why:
                 _require_default(study, running.schedule, why)
-                running.failed(str(why))
+                running.fail(str(why))
 
 
 def _best(ranked: Ranked) -> str:
@@ -69,7 +69,7 @@ def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) ->
 
 def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
     """Return the fastest of the best few, measured anew, as noise chose them too; the default if none is faster."""
-    ranked = study.ranked()
+    ranked = study.rank()
     progress(f"the best once more{_best(ranked)}", trials, trials)
     schedule, timing = _fastest(study, measurer, ranked)
     return TuningResult(schedule, timing, study.finished, tuple(study.failures))
@@ -113,7 +113,7 @@ class TuningRun:
 
 def compiler(task: TuningTask) -> str:
     """Return the compiler of trials."""
-    return preferred(load(task.isa)).version
+    return get_preferred(load(task.isa)).version
 
 
 def study_file(task: TuningTask, processor: str) -> Path:

@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import locked, read_file, unwritable
+from bitsynth.files import hold_lock, read_file, unwritable
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
@@ -61,7 +61,7 @@ def _open_journal(path: Path) -> Iterator[JournalStorage]:
     """
     try:
         _whole_bytes(path)  # Before a lock is created next to it.
-        with locked(Path(f"{path}.lock"), lambda error: unwritable(path, error, _ADVICE)) as lock:
+        with hold_lock(Path(f"{path}.lock"), lambda error: unwritable(path, error, _ADVICE)) as lock:
             whole = _whole_bytes(path)
             with _refuse_foreign_objects(path):
                 storage = JournalStorage(_JournalFile(str(path), cast(Any, lock)))
@@ -117,7 +117,7 @@ def _refuse_foreign_objects(path: Path) -> Iterator[None]:
 
 
 class Study:
-    """The trials of one task: `finished` of them so far, the best first in `ranked`. Threads may share it."""
+    """The trials of one task: `finished` of them so far, the best first in `rank`. Threads may share it."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self._study, self.space = study, space
@@ -135,7 +135,7 @@ class Study:
         """The reasons why trials failed."""
         return [t.user_attrs[_WHY] for t in self._study.get_trials(deepcopy=False) if _WHY in t.user_attrs]
 
-    def ranked(self) -> list[tuple[LayerSchedule, Timing]]:
+    def rank(self) -> list[tuple[LayerSchedule, Timing]]:
         """Return the schedules that were measured and their times, the least ratio to the default first."""
         done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return [(_schedule(t), Timing(*t.user_attrs[_TIMING])) for t in sorted(done, key=lambda t: t.value or 0.0)]
@@ -159,7 +159,7 @@ class Study:
         """
         with self._turn:
             self._turn.wait_for(lambda: not self.finished < most <= self.finished + self._running)
-            running = self._begun(longest_s) if self.finished < most else None
+            running = self._begin(longest_s) if self.finished < most else None
             self._running += 1
         try:
             yield running
@@ -171,7 +171,7 @@ class Study:
                 self._running -= 1
                 self._turn.notify_all()
 
-    def _begun(self, longest_s: float) -> RunningTrial | None:
+    def _begin(self, longest_s: float) -> RunningTrial | None:
         self._fail_stale()
         return self._ask(time.time() + longest_s + GRACE_S)
 
@@ -202,11 +202,11 @@ class RunningTrial:
     def __init__(self, study: optuna.Study, trial: optuna.Trial, schedule: LayerSchedule) -> None:
         self._study, self._trial, self.schedule, self.reported = study, trial, schedule, False
 
-    def done(self, timing: Timing) -> None:
+    def finish(self, timing: Timing) -> None:
         """Finish the trial with its times."""
         self._end(timing.ratio, _TIMING, [timing.nanoseconds, timing.default_nanoseconds])
 
-    def failed(self, why: str) -> None:
+    def fail(self, why: str) -> None:
         """Fail the trial, for the reason `why`."""
         self._end(None, _WHY, why)
 
@@ -246,7 +246,7 @@ def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> 
         known = name in {s.study_name for s in storage.get_all_studies()}
         optuna_study = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
         study = Study(optuna_study, space)
-        study.ranked()
+        study.rank()
         if optuna_study.user_attrs.items() <= about.items():
             for key in about.keys() - optuna_study.user_attrs.keys():
                 optuna_study.set_user_attr(key, about[key])

@@ -96,7 +96,7 @@ def test_layers_are_timed_by_a_processor(server):
         again = board.measure(layers("auto")[:1], repeats=1)
     assert server.left() == []
     assert facts == got.before
-    assert got.after.machine == facts.machine in architecture.named(features.arch()).machines
+    assert got.after.machine == facts.machine in architecture.find_architecture(features.arch()).machines
     assert layers("auto")[0][1].kernel.spec.isa in sets
     assert [len(x.ns) for x in got.layers] == [4, 4, 4, 4]
     assert [len(x.fp32_ns) for x in got.layers] == [4, 0, 4, 4]

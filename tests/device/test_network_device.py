@@ -11,7 +11,7 @@ from bitsynth.cli import main
 from bitsynth.device import Device
 from bitsynth.device.measured import read_network
 from bitsynth.errors import Refuted, ToolError
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
@@ -31,7 +31,7 @@ def small(isa):
 def test_a_network_is_checked_under_an_emulator_and_not_timed(server, skip_isa):
     server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator("neon", skip_isa)))
     with Device("board", emulator="board-emulator") as board:
-        answer = board.run_network(net := small("neon"), drawn(net.graph, 1)[0], repeats=3)
+        answer = board.run_network(net := small("neon"), draw(net.graph, 1)[0], repeats=3)
     assert server.left() == []
     assert (answer.ns, answer.steps, answer.emulator) == ((), (), "board-emulator")
 

@@ -28,7 +28,7 @@ from bitsynth.toolchain import compiler as compilers
 pytestmark = pytest.mark.toolchains
 
 ISAS = load.names()
-EMULATED = [name for name in ISAS if architecture.named(load.load(name).table.arch).emulator]
+EMULATED = [name for name in ISAS if architecture.find_architecture(load.load(name).table.arch).emulator]
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def unavailable(isa_name):
     """Why nothing can be compiled or run for this instruction set; empty if it can."""
     isa = load.load(isa_name)
     try:
-        library = compilers.probe(isa, compilers.preferred(isa))
+        library = compilers.probe(isa, compilers.get_preferred(isa))
         runner_for(isa, library, needs=isa.requirements(isa.instrs)).close()
     except ToolError as error:
         return str(error)
@@ -237,7 +237,7 @@ def test_a_system_that_an_emulator_runs_is_said_to_be_one(monkeypatch):
     """It runs its own forms natively, as it sees it."""
     monkeypatch.setattr(harness, "here", lambda: Facts(emulator="an emulator of programs"))
     made = [SimpleNamespace(compiler=SimpleNamespace(version="gcc 12"))]
-    monkeypatch.setattr(harness, "compiled", lambda isa, forms, compiler: made)
+    monkeypatch.setattr(harness, "compile_libraries", lambda isa, forms, compiler: made)
     monkeypatch.setattr(harness, "_start_runner", lambda isa, group: SimpleNamespace(description="natively on aarch64"))
     by, _ = harness.captures(load.load("neon"), [])
     assert by == "gcc 12, natively on aarch64, in a system run by an emulator of programs"

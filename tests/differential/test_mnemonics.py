@@ -32,7 +32,7 @@ MASKS = re.compile(r"(kxor|kunpack[dw]|store_mask)\..*")
 def without(isa, forms, compiler):
     """The forms in no function of whose conformance test one of their mnemonics occurs."""
     found = {form.name: False for form in forms}
-    for part in harness.compiled(isa, forms, compiler):
+    for part in harness.compile_libraries(isa, forms, compiler):
         functions = {general: mnemonics(part.library, (VECTOR, GENERAL)[general]) for general in (False, True)}
         for k, (form, _) in enumerate(part.jobs):
             found[form.name] |= not functions[form.out.in_general][f"t_{k}"].isdisjoint(form.mnemonics)

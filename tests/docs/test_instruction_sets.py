@@ -65,7 +65,7 @@ def test_an_unset_variable_names_no_folder(sets, monkeypatch):
 def test_the_shipped_folder_may_be_named_too(sets, monkeypatch):
     monkeypatch.setenv("BITSYNTH_ISA", os.pathsep.join((str(paths.isa_specs()), str(sets))))
     assert load.names()[-1] == "neonplus"
-    assert "aarch64" in architecture.known()
+    assert "aarch64" in architecture.load_architectures()
 
 
 def test_a_folder_without_sets_is_refused(sets, monkeypatch):
@@ -87,8 +87,8 @@ def test_an_architecture_of_the_users(sets):
     (sets / "architectures.toml").write_text(table.replace("[arm]", "[armboard]"), encoding="utf-8")
     for file in paths.isa_specs().glob("*.c"):
         shutil.copy(file, sets)
-    assert architecture.named("armboard").probe_text() == architecture.named("arm").probe_text()
-    assert architecture.named("armboard").probe == str(sets / architecture.named("arm").probe)
+    assert architecture.find_architecture("armboard").probe_text() == architecture.find_architecture("arm").probe_text()
+    assert architecture.find_architecture("armboard").probe == str(sets / architecture.find_architecture("arm").probe)
 
 
 def test_an_architecture_is_declared_once(sets):
@@ -96,7 +96,7 @@ def test_an_architecture_is_declared_once(sets):
     for file in paths.isa_specs().glob("*.c"):
         shutil.copy(file, sets)
     with pytest.raises(SpecError, match="another file declares an architecture of that name"):
-        architecture.known()
+        architecture.load_architectures()
 
 
 @pytest.mark.slow

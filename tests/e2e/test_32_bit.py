@@ -16,7 +16,7 @@ from bitsynth.run import qemu
 pytestmark = pytest.mark.toolchains
 
 ISA = "armv7_neon"
-EMULATOR = architecture.named(load.load(ISA).table.arch).emulator
+EMULATOR = architecture.find_architecture(load.load(ISA).table.arch).emulator
 
 
 @pytest.fixture(scope="module")

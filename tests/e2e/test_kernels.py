@@ -14,7 +14,7 @@ from support.solved_kernels import RUNNABLE, name
 import bitsynth
 from bitsynth import matmul
 from bitsynth.errors import SpecError
-from bitsynth.kernel.packing import crossed
+from bitsynth.kernel.packing import multiply_neighbours
 from bitsynth.schedule.flush import with_trip_count
 
 TILES = """#include "NAME.h"
@@ -271,8 +271,10 @@ def check_tiles(k, steps, cuts):
     w = np.zeros(k.runner.call(f"{stem}_wgt_bytes", *sizes[1]) // 8, np.uint64)
     k.runner.call(f"{stem}_pack_act", *sizes[0], act, a)
     k.runner.call(f"{stem}_pack_wgt", *sizes[1], wgt, w)
-    g = (np.array(shape.column_terms)[columns].sum(axis=1) + shape.cross_terms * crossed(columns)).astype(np.int32)
-    h = (np.array(shape.row_terms)[rows].sum(axis=1) + shape.cross_terms * crossed(rows)).astype(np.int32)
+    g = (np.array(shape.column_terms)[columns].sum(axis=1) + shape.cross_terms * multiply_neighbours(columns)).astype(
+        np.int32
+    )
+    h = (np.array(shape.row_terms)[rows].sum(axis=1) + shape.cross_terms * multiply_neighbours(rows)).astype(np.int32)
     of_rows, of_columns = (w, a) if shape.swapped else (a, w)
     want = act.astype(int) @ (2 * wgt.astype(int) - (1 << shape.w_bits) + 1)
     for segments in cuts:

@@ -80,7 +80,7 @@ def test_every_probe_says_what_the_system_says(name, skip_lesser):
     if not placement.runs_natively(isa.table):
         pytest.skip(f"{name} code needs a processor with it; this one lacks it")
     asked = list(isa.table.probes)
-    text = architecture.named(isa.table.arch).probe_text()
+    text = architecture.find_architecture(isa.table.arch).probe_text()
     text += "".join(f"int {f}(void);\nint {f}(void) {{ return {c}; }}\n" for f, c in isa.table.probes.items())
     for compiler in toolchain.compilers(isa):
         runner = runner_for(isa, toolchain.compile_for(isa, {"ask.c": text}, compiler=compiler))
@@ -91,7 +91,7 @@ def test_every_probe_says_what_the_system_says(name, skip_lesser):
 def test_macos_keeps_registers_that_it_does_not_list_yet(system, registers):
     if "avx2" not in HERE:
         pytest.skip("avx2 code needs a processor with it; this one lacks it")
-    text = "#undef __APPLE__\n" + system + architecture.named("x86_64").probe_text()
+    text = "#undef __APPLE__\n" + system + architecture.find_architecture("x86_64").probe_text()
     text += "int zmm(void);\nint zmm(void) { return has(ZMM, 1, 0, EAX, 0) < 0 ? 0 : ZMM; }\n"
     isa = load("avx2")
     runner = runner_for(isa, toolchain.compile_for(isa, {"ask.c": text}))

@@ -22,7 +22,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.tuned import TuningTask
 from bitsynth.store.matmul import MATMUL
-from bitsynth.toolchain.compiler import preferred
+from bitsynth.toolchain.compiler import get_preferred
 from bitsynth.tune.worker import LayerTimer
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
@@ -97,7 +97,7 @@ sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait
 @pytest.mark.usefixtures("timed")
 def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
     mark, slow = tmp_path / "started", tmp_path / "slow"
-    slow.write_text(SLOW.format(compiler=preferred(load.load(HERE[0])).command[0], mark=mark))
+    slow.write_text(SLOW.format(compiler=get_preferred(load.load(HERE[0])).command[0], mark=mark))
     slow.chmod(0o755)
     env = {**os.environ, "BITSYNTH_CC": str(slow), "BITSYNTH_BUILD_CACHE": str(tmp_path / "built")}
     with subprocess.Popen([sys.executable, "-m", "bitsynth.cli", *command], env=env, stderr=subprocess.PIPE) as process:

@@ -21,7 +21,7 @@ from bitsynth.isa import load
 from bitsynth.run.runner import runner_for
 from bitsynth.toolchain import compiler as compilers
 from bitsynth.toolchain import library
-from bitsynth.toolchain.cache import cache_folder, trusted
+from bitsynth.toolchain.cache import cache_folder, secure
 
 GOOD = {"a.c": "int answer(void);\nint answer(void) { return 42; }\n"}
 NOBODY = 65534
@@ -316,7 +316,7 @@ def test_a_compiler_that_writes_nothing_is_named(isa, cache, tmp_path, body, out
         with pytest.raises(ToolError, match=rf"fakecc .* ended with exit code 0 but wrote nothing to {output}$"):
             toolchain.compile_for(isa, GOOD, compiler=compiler)
     assert sorted(p.name for p in cache.iterdir()) == before
-    fake(tmp_path, f'exec {shlex.join(compilers.preferred(isa).command)} "$@"')
+    fake(tmp_path, f'exec {shlex.join(compilers.get_preferred(isa).command)} "$@"')
     assert answer(isa, compiler=compiler) == 42
 
 
@@ -332,7 +332,7 @@ def test_a_full_disk_is_one_line(isa, tmp_path, number):
 
 def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
     log = tmp_path / "log"
-    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.preferred(isa).command)} "$@"')
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.get_preferred(isa).command)} "$@"')
     path = toolchain.compile_for(isa, GOOD, compiler=compiler)
     path.write_bytes(b"")
     log.unlink()
@@ -347,7 +347,7 @@ def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
 def test_kept_objects_are_compiled_once(isa, tmp_path):
     """Until what they include changes, or they are damaged; the library is the same as without."""
     log = tmp_path / "log"
-    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.preferred(isa).command)} "$@"')
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.get_preferred(isa).command)} "$@"')
     files = {
         "kept.c": '#include "one.h"\nint two(void) { return NUMBER; }\n',
         "one.h": '#include "other.h"\nint two(void);\n',
@@ -376,7 +376,7 @@ def test_kept_objects_are_compiled_once(isa, tmp_path):
 
 def test_the_check_makes_nothing_unless_asked(cache):
     wanted = cache / "deeper" / "still"
-    assert trusted(wanted, make=False) == wanted
+    assert secure(wanted, make=False) == wanted
     assert not wanted.parent.exists()
     assert checks._build_cache().ok
 
@@ -405,7 +405,7 @@ def uses_of(isa, count, before=""):
 @pytest.fixture
 def parsed(isa, cache, monkeypatch):
     """A function that returns the headers that are kept parsed."""
-    if compilers.preferred(isa).family != "gcc":
+    if compilers.get_preferred(isa).family != "gcc":
         pytest.skip("the compiler is not gcc: none but gcc keeps headers parsed")
     monkeypatch.setattr(library, "_uses", Counter())
     monkeypatch.setattr(library, "_parsed", set())

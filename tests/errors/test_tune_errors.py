@@ -23,7 +23,7 @@ OWN = ["--in-channels", "8", "--out-channels", "8"]
 
 @pytest.fixture(autouse=True)
 def idle(user, monkeypatch):
-    monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
+    monkeypatch.setattr(local, "start_measurer", lambda *args: pytest.fail("something is measured"))
     monkeypatch.setattr(placement, "runs_natively", lambda table: True)
     monkeypatch.setattr(placement, "here", lambda: Facts(machine="x86_64"))
 
@@ -136,7 +136,7 @@ def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
     path = paths.user_schedules() / "avx2" / "a2w1.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    monkeypatch.setattr(local, "started", lambda *args: nullcontext(Pretended()))
+    monkeypatch.setattr(local, "start_measurer", lambda *args: nullcontext(Pretended()))
     out, err = ended(0, *COMMAND, *OWN, "--padding", "1", "--trials", "1")
     assert f"wrote  {path}" in out
     passed_over, kept = err.splitlines()

@@ -16,7 +16,7 @@ from bitsynth.bench.twins import float_twin
 from bitsynth.cli.app import app
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
@@ -104,7 +104,7 @@ def test_peers_that_refuse_are_left_out_and_why(qcdq, tmp_path, monkeypatch):
     monkeypatch.setattr(network_peers, "bind_onnxruntime", missing)
     monkeypatch.setattr(network_peers, "bind_openvino", missing)
     monkeypatch.setattr(network_peers, "_emx", made)
-    found = dict(network_peers.bound(file, net, drawn(net.graph, 1)[0], left_out, silent))
+    found = dict(network_peers.bind_peers(file, net, draw(net.graph, 1)[0], left_out, silent))
     assert found["emx-onnx-cgen, fp32 twin"]() == 7
     assert left_out["onnxruntime"] == "no such package; pip install 'bitsynth[peers]'"
     assert left_out["openvino"] == left_out["onnxruntime"]
@@ -163,4 +163,4 @@ def test_random_inputs_lie_on_their_grid():
     small = Small()
     bipolar = small.codes("x", (1, 64), -1, 1, 0.5, step=2)
     net = Network(lower(small.build((small.add("neg", bipolar),)), NetworkTarget("avx2")))
-    assert set(drawn(net.graph, 1)[0]["x"].reshape(-1).tolist()) == {-0.5, 0.5}
+    assert set(draw(net.graph, 1)[0]["x"].reshape(-1).tolist()) == {-0.5, 0.5}

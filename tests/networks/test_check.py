@@ -63,7 +63,7 @@ def test_what_differs_is_counted(net, made, monkeypatch):
         "qonnx": missing,
     }
     monkeypatch.setattr(comparison, "PEERS", found)
-    result = check.checked(net, made, check.drawn(net.graph, 2))
+    result = check.check_network(net, made, check.draw(net.graph, 2))
     edges = {e.edge: e for e in result.edges}
     assert result.first == edges["y"]
     assert (edges["y"].differ, edges["y"].elements) == ({"C": 2, "onnxruntime": 24}, 24)
@@ -77,14 +77,14 @@ def test_what_differs_is_counted(net, made, monkeypatch):
 
 def test_a_peer_that_ends_is_left_out(net, made, monkeypatch):
     monkeypatch.setattr(comparison, "PEERS", {"onnx": peer(q=lambda x: x.nothing)})
-    result = check.checked(net, made, check.drawn(net.graph, 1))
+    result = check.check_network(net, made, check.draw(net.graph, 1))
     assert "AttributeError" in result.left_out["onnx"]
     assert result.peers == ("C",)
 
 
 def test_random_inputs_meet_each_code_and_ties(made):
     graph = read(made)
-    ordinary, tied = check.drawn(graph, 2)
+    ordinary, tied = check.draw(graph, 2)
     assert ordinary["x"].dtype == tied["x"].dtype == np.float32
     assert {code for inputs in (ordinary, tied) for code in run(graph, inputs)["q"].flat} == {0, 1, 2, 3}
     assert ((tied["x"] / 0.5) % 1 == 0.5).any()
@@ -92,7 +92,7 @@ def test_random_inputs_meet_each_code_and_ties(made):
     assert [check.on_ties(graph, inputs) for inputs in (ordinary, tied)] == [False, True]
     weights = {"w": np.ones((4, 2), np.float32)}
     coded = read(model([node("MatMul", "x w")], {"x": (8, 4)}, weights), codes=InputCodes(2, 0.25, "signed"))
-    (inputs,) = check.drawn(coded, 1)
+    (inputs,) = check.draw(coded, 1)
     assert isinstance(coded.edges["x"].type, Integers)
     assert set(inputs["x"].flat) == {-0.5, -0.25, 0, 0.25}
     assert not check.on_ties(coded, inputs)
@@ -129,7 +129,7 @@ def test_a_tie_is_where_a_quantizer_changes_its_code(rounding, ties, others):
 @pytest.mark.parametrize(("scale", "bits"), [(0.1, 2), (0.003, 8), (7.0, 8)])
 def test_inputs_are_drawn_with_ties_and_without(rounding, scale, bits):
     graph = quantized(rounding, scale=scale, bits=bits)
-    assert [check.on_ties(graph, inputs) for inputs in check.drawn(graph, 4)] == [False, True] * 2
+    assert [check.on_ties(graph, inputs) for inputs in check.draw(graph, 4)] == [False, True] * 2
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def rounds_ties_up(inputs):
 
 def test_what_differs_on_ties_is_counted_apart(right, made, monkeypatch):
     monkeypatch.setattr(comparison, "PEERS", {"onnxruntime": lambda model: lambda x: {"q": rounds_ties_up(x)}})
-    inputs = check.drawn(right.graph, 4)
-    result = check.checked(right, made, inputs)
+    inputs = check.draw(right.graph, 4)
+    result = check.check_network(right, made, inputs)
     q = {e.edge: e for e in result.edges}["q"]
     wrong = [
         np.count_nonzero(rounds_ties_up(feed) != run(right.graph, feed).floats("q"))
@@ -168,8 +168,8 @@ def test_what_differs_on_ties_is_counted_apart(right, made, monkeypatch):
 
 
 def test_a_fault_of_the_c_counts_on_ties_too(net, made):
-    tied = [feed for feed in check.drawn(net.graph, 2) if check.on_ties(net.graph, feed)]
-    first = check.checked(net, made, tied).first
+    tied = [feed for feed in check.draw(net.graph, 2) if check.on_ties(net.graph, feed)]
+    first = check.check_network(net, made, tied).first
     assert (first.edge, first.differ["C"], first.ordinary["C"]) == ("y", 1, 0)
 
 
@@ -199,7 +199,7 @@ def test_numbers_reach_as_far_as_what_limits_integers(rng):
     """Floor tells all numbers apart; the clip behind it does not."""
     nodes = [node("Floor", "x", "f"), node("Clip", "f low high", "y")]
     graph = read(model(nodes, {"x": (1, 999)}, {"low": np.float32(0), "high": np.float32(15)}))
-    x = sample_inputs.drawn(rng, graph, graph.edges["x"])
+    x = sample_inputs.draw(rng, graph, graph.edges["x"])
     assert set(run(graph, {"x": x})["y"].flat) == {*range(16)}
     assert x.max() < 20
 
@@ -208,17 +208,17 @@ def test_inputs_of_a_file(made, tmp_path):
     graph, path = read(made), tmp_path / "x.npz"
     x = np.arange(60, dtype=np.float64).reshape(3, 1, 4, 5)
     np.savez(path, x=x, labels=[1, 0, 2])
-    found = check.given(graph, path)
+    found = check.read_inputs(graph, path)
     assert [f["x"].shape for f in found] == [(1, 1, 4, 5)] * 3
     assert found[2]["x"].tolist() == x[2:].tolist()
     np.savez(path, x=x[0])
     with pytest.raises(SpecError, match=r"x has shape \(1, 4, 5\); it wants \(1, 1, 4, 5\)"):
-        check.given(graph, path)
+        check.read_inputs(graph, path)
     np.savez(path, z=x)
     with pytest.raises(SpecError, match="has z; the network's inputs are x"):
-        check.given(graph, path)
+        check.read_inputs(graph, path)
     np.save(tmp_path / "x.npy", x)
-    assert len(check.given(graph, tmp_path / "x.npy")) == 3
+    assert len(check.read_inputs(graph, tmp_path / "x.npy")) == 3
 
 
 def test_damaged_inputs_are_refused(made, tmp_path):
@@ -228,12 +228,12 @@ def test_damaged_inputs_are_refused(made, tmp_path):
     for data in (b"", b"no archive", whole[:-5], whole[:50], whole[:60] + bytes(20) + whole[80:]):
         path.write_bytes(data)
         with pytest.raises(SpecError, match=r"is no .npy or .npz file of plain arrays"):
-            check.given(graph, path)
+            check.read_inputs(graph, path)
     np.savez(path, x=np.array([{}], object))
     with pytest.raises(SpecError, match=r"is no .npy or .npz file of plain arrays: it has Python objects"):
-        check.given(graph, path)
+        check.read_inputs(graph, path)
     with pytest.raises(SpecError, match=r"cannot read .*: No such file"):
-        check.given(graph, tmp_path / "absent.npz")
+        check.read_inputs(graph, tmp_path / "absent.npz")
 
 
 def test_bad_input_ends_with_2(made, tmp_path, fails):
@@ -267,7 +267,7 @@ def test_what_differs_ends_with_1(made, net, tmp_path, ended, monkeypatch):
 def test_data_are_numbers(made, tmp_path, array):
     np.savez(tmp_path / "d.npz", x=array)
     with pytest.raises(SpecError, match=f"x has values of type {array.dtype}; it wants numbers of float32"):
-        check.given(read(made), tmp_path / "d.npz")
+        check.read_inputs(read(made), tmp_path / "d.npz")
 
 
 def test_infinite_numbers_lie_on_no_tie(made):
@@ -285,6 +285,6 @@ def test_errors_of_large_operands_of_softmax_are_rounding(rng):
     made = model(nodes, {"x": (4, 2000)}, numbers)
     net = bitsynth.compile(made, isa="avx2")
     x = rng.integers(20000, 21000, (4, 2000)).astype(np.float32)
-    assert [edge.differ[comparison.OURS] for edge in comparison.checked(net, made, [{"x": x}]).edges] == [0, 0]
+    assert [edge.differ[comparison.OURS] for edge in comparison.check_network(net, made, [{"x": x}]).edges] == [0, 0]
     values = run(net.graph, {"x": x})
     assert comparison._off(values, "y", values.floats("y").astype(np.float64) * (1 + 1e-11)).any()

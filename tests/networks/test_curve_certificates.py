@@ -13,7 +13,7 @@ from support.certificates import certified, failure
 
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.records import CertificateRecord, record_of
-from bitsynth.network.certificate.write import undecided_less
+from bitsynth.network.certificate.write import drop_undecided_claims
 
 
 def swish(x, edge):
@@ -126,8 +126,8 @@ def test_what_the_checker_cannot_tell_is_not_claimed(found):
         record_of(x, CertificateRecord)
         for x in (found, changed(found, step=k, path=("claims", 0, "bias"), value=lambda x: x + 0.5))
     )
-    assert undecided_less(kept.steps[k], kept.buffers, kept.edges).claims
-    left = undecided_less(made.steps[k], kept.buffers, kept.edges)
+    assert drop_undecided_claims(kept.steps[k], kept.buffers, kept.edges).claims
+    left = drop_undecided_claims(made.steps[k], kept.buffers, kept.edges)
     assert left.claims == []
     assert "undecided" in left.unclaimed
 

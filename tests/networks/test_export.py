@@ -15,9 +15,9 @@ from bitsynth.cli import main
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.ir import Names
-from bitsynth.network.check import drawn
+from bitsynth.network.check import draw
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.patterns import exported
+from bitsynth.network.patterns import export_integers
 from bitsynth.network.patterns.writer import PatternWriter
 
 FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
@@ -40,14 +40,14 @@ def codes(graph, name, integers):
 
 def require_same(graph, count=3, *, shifts=False):
     """SpecError or AssertionError unless the exported file is valid and gives the network's codes; its operators."""
-    made = exported(graph, shifts=shifts)
+    made = export_integers(graph, shifts=shifts)
     operators = {n.op_type for n in made.graph.node}
     inner = joints(graph, made)
     checker.check_model(made, full_check=True)
     assert len({n.name for n in made.graph.node}) == len(made.graph.node)
     back = read(made)
     assert back.reference == "onnxruntime" or not operators & {"MatMulInteger", "ConvInteger"}
-    for inputs in drawn(graph, count):
+    for inputs in draw(graph, count):
         want = run(graph, inputs)
         given = {name: codes(graph, name, want[name]).astype(np.uint8) for name in back.inputs}
         got = run(back, given)
@@ -164,7 +164,7 @@ def test_patterns_come_back_as_patterns(product, shape, middle, kept, shifts):
 def test_an_integer_and_a_shift_are_the_factor(factors, number):
     """To the bit, of any sum."""
     writer = PatternWriter(Names(), shifts=True)
-    writer.scaled("sums", np.array(factors, np.float32))
+    writer.scale("sums", np.array(factors, np.float32))
     integer, shift = (writer.constants[name] for name in ("constant_1", "constant_3"))
     assert (integer == integer.astype(np.int64)).all()
     assert (np.frexp(shift)[0] == 0.5).all()
@@ -174,14 +174,14 @@ def test_an_integer_and_a_shift_are_the_factor(factors, number):
 
 def test_a_factor_without_an_integer_and_a_shift_is_refused():
     with pytest.raises(SpecError, match="too small for an integer and a shift of float32"):
-        PatternWriter(Names(), shifts=True).scaled("sums", np.array(2.0**-110, np.float32))
+        PatternWriter(Names(), shifts=True).scale("sums", np.array(2.0**-110, np.float32))
 
 
 def test_real_numbers_are_no_float32(chain):
     """A function of real numbers has no pattern; the same in float32 has."""
     made = prepared(node("Tanh", "a", "t", name="curve"), quant("t", "y", 4))
     with pytest.raises(SpecError, match=r"quantize is none of its operators"):
-        exported(read(made))
+        export_integers(read(made))
     operators, _ = require_same(read(made, reference="onnxruntime"))
     assert "Tanh" in operators
 
@@ -191,7 +191,7 @@ def test_what_has_no_pattern_is_refused_by_name(chain, tmp_path):
     file, out = tmp_path / "net.onnx", tmp_path / "out.onnx"
     file.write_bytes(chain(2, 2, last=[node("Softmax", "p", "y", name="soft")]).SerializeToString())
     with pytest.raises(SpecError, match=r"Softmax soft: softmax is none of its operators"):
-        exported(read(file))
+        export_integers(read(file))
     assert main(["export", str(file), "--patterns", "-o", str(out)]) == 2
     assert main(["export", str(file), "-o", str(out)]) == 2
     assert not out.exists()
@@ -244,13 +244,13 @@ def test_an_output_that_no_code_makes_is_refused(outputs):
     pool = node("MaxPool", "a", "y", kernel_shape=[2, 2], name="pool")
     made = prepared(pool, outputs=outputs, w=np.ones(2, np.float32))
     with pytest.raises(SpecError, match=r"output . is made of no codes"):
-        exported(read(made))
+        export_integers(read(made))
 
 
 def test_an_input_without_a_quantizer_is_refused():
     made = model([node("Relu", "x", "y", name="plain")], {"x": (1, 4)})
     with pytest.raises(SpecError, match="Relu plain: y comes to it without a quantizer"):
-        exported(read(made))
+        export_integers(read(made))
 
 
 @pytest.mark.slow
@@ -261,10 +261,10 @@ def test_the_example_is_the_same_in_onnxruntime(tmp_path):
     _, inner = require_same(graph := read(FASHION), 2)
     assert len(inner) == 5
     runtime = pytest.importorskip("onnxruntime")
-    made = exported(graph)
+    made = export_integers(graph)
     inner = joints(graph, made)
     session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    (inputs,) = drawn(graph, 1)
+    (inputs,) = draw(graph, 1)
     want = run(graph, inputs)
     (name,) = (x.name for x in session.get_inputs())
     got = session.run(inner, {name: codes(graph, name, want[name]).astype(np.uint8)})

@@ -27,7 +27,7 @@ def plain_steps(net):
 def require_equal(net, made, rng, count=2):
     shape = net.graph.edges["x"].shape
     inputs = [{"x": rng.normal(0, 4, shape).astype(np.float32)} for _ in range(count)]
-    result = check.checked(net, made, inputs)
+    result = check.check_network(net, made, inputs)
     assert result.first is None
     assert sum(edge.carries == "codes" for edge in result.edges) >= 7
 

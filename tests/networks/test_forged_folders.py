@@ -81,7 +81,7 @@ def refusal(library):
         if left := [step.unclaimed for step in found.steps if not step.claims]:
             return f"nothing is claimed: {left[0]}"
         for record in found.kernels:
-            record.proved()
+            record.load()
         read.render_library(found, library.path)
         read.further_files(library.folder, found.files)
     except BitsynthError as error:

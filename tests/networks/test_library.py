@@ -94,10 +94,10 @@ def test_programs_of_one_kernel_do_not_clash():
 
 
 def test_what_has_the_same_name_and_another_text_is_renamed():
-    from bitsynth.network.library.parts import _kept
+    from bitsynth.network.library.parts import _keep
 
     parts: dict[str, Any] = {}
-    made = [_kept(parts, "bs_x", {"bs_x.h": f"int bs_x_{k}; BS_X_H"}) for k in (1, 2, 1)]
+    made = [_keep(parts, "bs_x", {"bs_x.h": f"int bs_x_{k}; BS_X_H"}) for k in (1, 2, 1)]
     assert made == ["bs_x", "bs_x_2", "bs_x"]
     assert parts["bs_x_2"] == {"bs_x_2.h": "int bs_x_2_2; BS_X_2_H"}
 

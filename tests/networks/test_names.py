@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.ir import Names
 from bitsynth.graph.read import InputCodes
-from bitsynth.network.patterns import exported
+from bitsynth.network.patterns import export_integers
 
 ASKED = int(os.environ.get("BITSYNTH_GRAPHS", "0"))
 FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
@@ -137,10 +137,10 @@ def test_names_that_an_exported_file_makes_are_none_of_the_network():
         {"x": (1, 4)},
         {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(2), "w": np.eye(4, dtype=np.float32)},
     )
-    first = exported(read(made))
+    first = export_integers(read(made))
     own = sorted(edges_of(first) - edges_of(made))
     names = dict(zip(("q", "m"), own[:2], strict=True))
-    again = exported(read(renamed(made, names)))
+    again = export_integers(read(renamed(made, names)))
     produced = [name for one in again.graph.node for name in one.output]
     constants = [tensor.name for tensor in again.graph.initializer]
     assert len({*produced, *constants}) == len(produced) + len(constants)

@@ -20,7 +20,7 @@ from bitsynth.files import read_file
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
-from bitsynth.printable import one_line, shown
+from bitsynth.printable import one_line, show
 from bitsynth.progress import silent
 
 LONG = "n" * 100_000
@@ -49,11 +49,11 @@ def relu(name):
 
 
 def test_names_are_shown_on_one_short_line():
-    assert shown("a.b/c d") == "a.b/c d"
-    assert shown(HIDDEN) == r"a\x1b[31m\x07\u202eb\nc"
-    assert len(shown(LONG)) == len(shown("\x1b" * 100_000)) == 120
-    assert shown(f"first{LONG}last").startswith("firstn")
-    assert shown(f"first{LONG}last").endswith("nlast")
+    assert show("a.b/c d") == "a.b/c d"
+    assert show(HIDDEN) == r"a\x1b[31m\x07\u202eb\nc"
+    assert len(show(LONG)) == len(show("\x1b" * 100_000)) == 120
+    assert show(f"first{LONG}last").startswith("firstn")
+    assert show(f"first{LONG}last").endswith("nlast")
 
 
 def test_messages_are_shown_on_one_line():

@@ -68,20 +68,20 @@ def test_what_is_no_input(net, given, said):
 
 def test_a_bound_call_runs_again_on_what_it_has(rng, net):
     x, other = picture(rng), picture(rng)
-    call, out = net.bound(x, times=2)
+    call, out = net.bind(x, times=2)
     assert call() == 0
     assert np.array_equal(out, net(x))
-    assert net.bound(other)[0]() == 0
+    assert net.bind(other)[0]() == 0
     assert call() == 0
     assert np.array_equal(out, net(x))
 
 
 def test_steps_run_alone(rng, net):
     x = picture(rng)
-    call, out = net.bound(x, steps=(0, 3))
+    call, out = net.bind(x, steps=(0, 3))
     assert call() == 0
     assert not out.any()
-    call, out = net.bound(x, steps=(3, 6))
+    call, out = net.bind(x, steps=(3, 6))
     assert call() == 0
     assert np.array_equal(out, net(x))
 

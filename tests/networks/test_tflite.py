@@ -23,7 +23,7 @@ from bitsynth.graph.read.tflite.shared import quantize_multipliers
 from bitsynth.graph.types import Integers
 from bitsynth.layers.epilogues import MultiplyShift
 from bitsynth.network.certificate.checker import evaluate_formula
-from bitsynth.network.check import PEERS, checked, drawn
+from bitsynth.network.check import PEERS, check_network, draw
 from bitsynth.network.check.peers import TFLITE_PEERS
 from bitsynth.network.program import LayerStep, PlainStep
 
@@ -75,7 +75,7 @@ def test_operators_give_what_the_reference_kernels_give(name, tmp_path):
 def test_compiled_operators_equal_their_reference(name, tmp_path):
     data, _ = case(name, 5)
     net = bitsynth.compile(write(tmp_path, data))
-    for inputs in drawn(net.graph, 2):
+    for inputs in draw(net.graph, 2):
         got, want = net(inputs), run(net.graph, inputs).outputs()
         assert all((a == b).all() for a, b in zip(got if isinstance(got, tuple) else (got,), want, strict=True))
 
@@ -189,7 +189,7 @@ def test_sums_rounded_twice_are_part_of_their_layer(tmp_path, ended):
     assert [type(layer.epilogue) for layer in layers] == [MultiplyShift, MultiplyShift]
     reasons = [step.reason for step in net.program.steps if isinstance(step, PlainStep)]
     assert all(not reason or "transpose" in reason for reason in reasons)
-    for inputs in drawn(net.graph, 3):
+    for inputs in draw(net.graph, 3):
         (want,) = run(net.graph, inputs).outputs()
         assert (net(inputs) == want).all()
         assert (litert(data, inputs)[0] == want).all()
@@ -355,7 +355,7 @@ def test_mlperf_tiny_int8_networks_equal_the_reference_kernels_at_every_edge(nam
     path = network_models / "mlperf_tiny" / f"{name}.tflite"
     graph = read(path)
     assert sum(node.op in ("conv", "matmul") for node in graph.nodes) == INT8_NETWORKS[name]
-    inputs = drawn(graph, 1)[0]
+    inputs = draw(graph, 1)[0]
     values, found = run(graph, inputs), TFLITE_PEERS["litert"](path.read_bytes())(inputs)
     compared = [edge for edge in found if edge in graph.edges and edge not in graph.inputs]
     assert len(compared) >= INT8_NETWORKS[name]
@@ -367,7 +367,7 @@ def test_mlperf_tiny_float_networks_are_close(name, network_models):
     pytest.importorskip("ai_edge_litert.interpreter")
     path = network_models / "mlperf_tiny" / f"{name}.tflite"
     net = bitsynth.compile(path)
-    result = checked(net, path.read_bytes(), drawn(net.graph, 1))
+    result = check_network(net, path.read_bytes(), draw(net.graph, 1))
     assert result.first is None
     assert "litert" in result.peers
     assert not any(edge.differ.get("litert") for edge in result.edges)

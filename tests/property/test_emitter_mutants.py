@@ -137,7 +137,7 @@ def test_no_mutant_of_the_decision_survives(config):
 
 
 def bits_that_overlap(planes, codes, bits, size, _code_bytes):
-    """`pack.packed`, with a place of one bit for each code in a byte."""
+    """`packing.pack`, with a place of one bit for each code in a byte."""
     out = np.zeros((*codes.shape[:-1], size), np.uint8)
     numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], np.uint8)
     for b in range(size):

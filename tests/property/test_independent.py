@@ -178,7 +178,7 @@ def forms_used(isa):
 @pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "neon", "avx512", "avxvnni", "neon_dotprod", "armv7_neon"]))
 def test_meanings_are_the_declared_ones_on_numbers(isa):
     """Evaluated on constants by two evaluators that share no code, every form that kernels use gives the same."""
-    declared, rng = independent.declared(paths.isa_folder(isa)), np.random.default_rng(5)
+    declared, rng = independent.read_declared(paths.isa_folder(isa)), np.random.default_rng(5)
     used = forms_used(isa)
     assert len(used) > 10
     for form, _ in product(used, range(4)):
@@ -194,7 +194,7 @@ def test_meanings_are_the_declared_ones_on_numbers(isa):
             tuple(independent.constant(x, o.type.bits) for x in given)
             for o, given in zip(theirs.operands, lanes, strict=True)
         ]
-        got = [lane.unsigned().const for lane in ours(registers, imm)]
+        got = [lane.read_unsigned().const for lane in ours(registers, imm)]
         numbers = [[np.array([x], np.uint64) for x in given] for given in lanes]
         assert got == [int(np.asarray(x).ravel()[0]) for x in theirs(ConcreteDomain(), numbers, imm)], form
 
@@ -237,7 +237,7 @@ def operations(a, xs, b, ys, n, table):
     cases["not"] = partial(independent.invert, a), ~xs
     cases["count"] = partial(independent.count_bits, a), sum((xs & every) >> k & 1 for k in range(width))
     cases["zext"] = partial(independent.widen, a, 32), xs & every
-    cases["sext"] = lambda: independent.of_sum(a.signed(), 32), ((xs & every) ^ sign) - sign
+    cases["sext"] = lambda: independent.of_sum(a.read_signed(), 32), ((xs & every) ^ sign) - sign
     cases["less"] = lambda: independent.of_sum(independent.less_unsigned(a, b), 1), (xs & every) < (ys & every)
     if width == 4:
         entries = tuple(independent.constant(v, 8) for v in table)

@@ -28,7 +28,7 @@ from bitsynth.isa.domains.forms import (
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.sums import gated, product
+from bitsynth.isa.domains.sums import gate, product
 
 CONCRETE = ConcreteDomain()
 
@@ -279,7 +279,7 @@ def sums(draw, known):
         known.unknowns.setdefault(key, draw(st.integers(0, most)))
     out = draw(st.sampled_from(forms))
     for _ in range(draw(st.integers(0, 2))):
-        out = add_forms(out, draw(st.sampled_from(forms)).scaled(draw(st.sampled_from([1, 1, 2, -1]))))
+        out = add_forms(out, draw(st.sampled_from(forms)).scale(draw(st.sampled_from([1, 1, 2, -1]))))
     return out
 
 
@@ -401,12 +401,12 @@ def test_equal_planes_add_up(data, tables):
     """Planes of one function, gated or not, are under one coefficient: sums of sums count each of them."""
     known = data.draw(worlds)
     position = data.draw(st.integers(0, 5))
-    number = total(plane(t, position).scaled(1 << j) for j, t in enumerate(tables))
+    number = total(plane(t, position).scale(1 << j) for j, t in enumerate(tables))
     index = BitField(data.draw(st.sampled_from(tables)), 0, position, 1)
-    for form in (number, gated(number, index, 0), product(number, number)):
+    for form in (number, gate(number, index, 0), product(number, number)):
         out, want = LinearForm(0, {}, 0, 0), 0
         for factor in data.draw(st.lists(st.sampled_from([1, 2, -1, -2, 3]), max_size=5)):
-            out, want = add_forms(out, form.scaled(factor)), want + factor * known.form(form)
+            out, want = add_forms(out, form.scale(factor)), want + factor * known.form(form)
         assert known.form(out) == want
         for by in out.atoms.values():
             assert not any(a & b for k, a in enumerate(by.values()) for b in list(by.values())[:k])

@@ -1,4 +1,4 @@
-"""Wrong flushes of scaled kernels: each mutant of what `scaled` gives is refused, or right on numbers."""
+"""Wrong flushes of scaled kernels: each mutant of what `scale_flushes` gives is refused, or right on numbers."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.scaled import scaled
+from bitsynth.kernel.scaled import scale_flushes
 from bitsynth.proof import multiples
 from bitsynth.store.matmul import MATMUL
 
@@ -41,10 +41,10 @@ def kernel_of(place):
 def changed_step(rng, isa, step, live):
     """The step with another operand or another immediate."""
     if isa[step.op].imm and rng.random() < 0.5:
-        return step.changed(imm=rng.choice(list(isa[step.op].imms)))
+        return step.replace(imm=rng.choice(list(isa[step.op].imms)))
     args = list(step.args)
     args[rng.randrange(len(args))] = rng.choice(live)
-    return step.changed(args=tuple(args))
+    return step.replace(args=tuple(args))
 
 
 def changed_constant(rng, constant):
@@ -102,7 +102,7 @@ def is_right(kernel, multiplied):
 @pytest.mark.parametrize("place", quick(KERNELS[:1], of=KERNELS))
 def test_no_wrong_multiple_is_accepted(place):
     kernel = kernel_of(place)
-    multiplied = scaled(load(kernel.isa), kernel, 1)
+    multiplied = scale_flushes(load(kernel.isa), kernel, 1)
     summaries, rng, results = multiples._summaries(kernel), random.Random(place), Counter[str]()
     multiples.check_multiple(kernel, multiplied, 1, summaries, set())
     assert is_right(kernel, multiplied)

@@ -282,4 +282,4 @@ def test_runs_side_by_side_are_runs_one_after_the_other(config, times):
         columns = rng.integers(0, 1 << found.column_bits, (k, found.columns + 1), dtype=np.uint8)
         got = interpreter.product(found, rows, columns)
         assert (got == one_by_one(found, rows, columns)).all()
-        assert (got == interpreter.wanted(found, rows, columns)).all()
+        assert (got == interpreter.compute_wanted_sums(found, rows, columns)).all()

@@ -24,7 +24,7 @@ LISTED = st.builds(str.format, st.sampled_from(LINES), REGISTERS, REGISTERS, REG
 )
 def test_blocks_take_as_long_as_their_instructions(cpu, texts, runs):
     isa = load(CPUS[cpu])
-    rules, blocks = isa.rules(cpu), [list(disassembly.issued(isa, cpu, text)) for text in texts]
+    rules, blocks = isa.rules(cpu), [list(disassembly.read_issued(isa, cpu, text)) for text in texts]
     program = [blocks[number % len(blocks)] for number, count in runs for _ in range(count)]
     core = scoreboard.processor(rules)
     for x in (x for block in program for x in block):
@@ -45,6 +45,6 @@ def test_a_block_that_recurs_is_run_a_few_times(monkeypatch):
         real(core, x)
 
     monkeypatch.setattr(scoreboard.OutOfOrder, "issue", counted)
-    block = list(disassembly.issued(isa, "a72", ["ldr q0, [x0], #16", "add v1.16b, v1.16b, v0.16b", "b.ne 0"]))
+    block = list(disassembly.read_issued(isa, "a72", ["ldr q0, [x0], #16", "add v1.16b, v1.16b, v0.16b", "b.ne 0"]))
     assert scoreboard.count_cycles_of_blocks(isa.rules("a72"), [block] * 5000) > 5000
     assert len(issued) < 5000

@@ -17,7 +17,7 @@ from bitsynth.isa.step import Step, from_json, to_json
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.packing import crossed
+from bitsynth.kernel.packing import multiply_neighbours
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
@@ -124,7 +124,7 @@ def test_packed_operands_are_read_back(config, bit_axis, side, data):
     want = (packed_rows if side == "rows" else packed_columns)(shape, codes)
     assert packed[: len(want)].tolist() == want
     sums = packed[-(-len(want) // 8) * 8 :].view(np.int64)
-    assert (sums[:count] == np.array(terms)[codes].sum(axis=1) + shape.cross_terms * crossed(codes)).all()
+    assert (sums[:count] == np.array(terms)[codes].sum(axis=1) + shape.cross_terms * multiply_neighbours(codes)).all()
     assert not sums[count:].any()
 
 

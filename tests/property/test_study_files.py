@@ -26,7 +26,7 @@ def study(tmp_path_factory):
     opened.enqueue_priors()
     for _ in range(2):
         with opened.trial(2, 60) as running:
-            running.done(Timing(1, 2))
+            running.finish(Timing(1, 2))
     return path.read_bytes()
 
 

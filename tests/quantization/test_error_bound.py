@@ -112,7 +112,7 @@ def test_a_quantizer_moves_a_number_by_half_a_step_or_to_its_ends(bits, seed):
     known = Enclosure(low, high)
     spread = quantize_spread(Spread(known, known, Enclosure(np.zeros(5), np.zeros(5))), grid)
     for x in rng.uniform(low, high, (50, 5)):
-        code = grid.quantized(x.astype(np.float32)).astype(np.float64)
+        code = grid.quantize(x.astype(np.float32)).astype(np.float64)
         assert (spread.quantized.low <= code).all()
         assert (code <= spread.quantized.high).all()
         assert (spread.error.low <= code - x).all()

@@ -27,7 +27,7 @@ def network():
 
 
 def test_the_quantizer_after_a_product_is_found_through_a_residual_addition(network):
-    assert [network.quantized_after(product.output) for product in network.products] == ["a1", "a2", None]
+    assert [network.find_quantized_after(product.output) for product in network.products] == ["a1", "a2", None]
 
 
 def test_edges_of_codes_that_layers_compute(network):

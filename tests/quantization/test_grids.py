@@ -30,10 +30,10 @@ def test_a_grid_of_activations_holds_0_and_is_as_close_as_the_whole_range(bits, 
     grid = activation_grid(values, bits)
     low, high = grid.limits
     assert low <= grid.zero <= high
-    assert grid.quantized(np.zeros(1, np.float32)) == 0
+    assert grid.quantize(np.zeros(1, np.float32)) == 0
     whole = max(0.0, float(values.max())) - min(0.0, float(values.min()))
     step = whole / high
-    assert np.square(values - grid.quantized(values)).mean() <= (step / 2 + 0.02 * whole) ** 2 + 1e-30
+    assert np.square(values - grid.quantize(values)).mean() <= (step / 2 + 0.02 * whole) ** 2 + 1e-30
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
@@ -44,7 +44,7 @@ def test_a_grid_of_weights_has_a_scale_a_channel(bits, axis, rng):
     )
     grid = weight_grid(weights, WeightCodes(bits), axis)
     assert grid.scale.size == (6, 5)[axis]
-    error = np.abs(weights - grid.quantized(weights)) / grid.scale
+    error = np.abs(weights - grid.quantize(weights)) / grid.scale
     assert (error[np.abs(weights) <= grid.scale * grid.limits[1]] <= 0.5001).all() or bits == 1
 
 
@@ -53,18 +53,18 @@ def test_bipolar_weights_are_odd(bits, rng):
     """Four values lose less of normal weights than the three of narrow codes."""
     weights = rng.normal(size=(6, 500)).astype(np.float32)
     narrow, bipolar = (weight_grid(weights, WeightCodes(bits, is_bipolar), 0) for is_bipolar in (False, True))
-    codes = np.unique(np.rint(bipolar.quantized(weights) / bipolar.scale))
+    codes = np.unique(np.rint(bipolar.quantize(weights) / bipolar.scale))
     assert codes.tolist() == list(range(1 - 2**bits, 2**bits, 2))
-    numbers = bipolar.quantized(weights)
+    numbers = bipolar.quantize(weights)
     inside = np.abs(weights) <= bipolar.scale * 2**bits
     assert (np.abs(weights - numbers)[inside] <= 1.0001 * np.broadcast_to(bipolar.scale, weights.shape)[inside]).all()
-    assert np.square(weights - numbers).mean() < np.square(weights - narrow.quantized(weights)).mean()
+    assert np.square(weights - numbers).mean() < np.square(weights - narrow.quantize(weights)).mean()
 
 
 def test_weights_of_0_have_a_grid():
     grid = weight_grid(np.zeros((2, 4), np.float32), WeightCodes(4), 0)
     assert (grid.scale > 0).all()
-    assert not grid.quantized(np.zeros((2, 4), np.float32)).any()
+    assert not grid.quantize(np.zeros((2, 4), np.float32)).any()
 
 
 @given(st.floats(1e-30, 1e30))
@@ -91,7 +91,7 @@ def test_min_max_is_off_by_half_a_step_at_most(bits, significant, numbers):
     """Of numbers with a sign the zero point, which is even, may shift the range by another half a step."""
     values = np.array(numbers, np.float32)
     grid = activation_grid(values, bits, significant, MIN_MAX)
-    off = np.abs(values - grid.quantized(values)).max()
+    off = np.abs(values - grid.quantize(values)).max()
     assert off <= grid.scale * (0.5001 if (values >= 0).all() else 1.0001)
 
 

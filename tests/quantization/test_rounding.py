@@ -35,7 +35,7 @@ def test_rounding_by_inputs_loses_less_of_products(bits, rng):
     assert np.allclose(codes, np.rint(codes), atol=1e-3)
     assert np.abs(codes).max() <= grid.limits[1] + 1e-3
 
-    assert lost(inputs, weights, rounded) < 0.7 * lost(inputs, weights, grid.quantized(weights))
+    assert lost(inputs, weights, rounded) < 0.7 * lost(inputs, weights, grid.quantize(weights))
 
 
 @pytest.mark.parametrize(("bits", "share"), [(1, 0.5), (2, 0.6), (3, 1.0), (4, 1.0), (8, 1.0)])
@@ -44,7 +44,7 @@ def test_learned_rounding_loses_less_than_gptq(bits, share, rng):
     inputs = correlated_inputs(rng, 150)
     weights = rng.normal(size=(8, 150)).astype(np.float32)
     grid = weight_grid(weights, WeightCodes(bits), 0)
-    first = grid.quantized(weights) if bits == 1 else round_by_inputs(weights, grid, inputs.T @ inputs)
+    first = grid.quantize(weights) if bits == 1 else round_by_inputs(weights, grid, inputs.T @ inputs)
     learned, rounded = learn_rounding(weights, grid, inputs.T @ inputs, shorten)
     codes = rounded / learned.scale
     assert np.allclose(codes, np.rint(codes), atol=1e-3)

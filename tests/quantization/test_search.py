@@ -17,7 +17,7 @@ from bitsynth.quantization import quantize
 from bitsynth.quantization.goal import goal_of
 from bitsynth.quantization.grids import WeightCodes
 from bitsynth.quantization.search import Search
-from bitsynth.quantization.search_state import restored, state_path
+from bitsynth.quantization.search_state import restore, state_path
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("scipy")
@@ -146,7 +146,7 @@ def test_an_interrupted_search_goes_on(message, count, network, data, searches, 
     with pytest.raises(KeyboardInterrupt):
         quantize(network, data, progress=InterruptAt(message, count), **options)
     newest = max(searches.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    kept = restored(newest)
+    kept = restore(newest)
     done = len(kept.overheads), len(kept.estimates), len(kept.trials)
     assert done > ((0, 0, 0) if message == "costs" else (3, 1, 1))
     calls = []
@@ -204,7 +204,7 @@ def test_a_damaged_state_is_begun_anew(damage, network, data, searches, ends):
         text = path.read_bytes()
         path.write_bytes(damage(text))
         assert path.read_bytes() != text
-        assert not restored(path).overheads
+        assert not restore(path).overheads
     again = quantize(network, data, loss=0.9, **WIDTHS).report
     assert (again.trials[0], min(again.trials, key=lambda t: t.cycles)) == ends
 

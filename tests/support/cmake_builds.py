@@ -21,7 +21,7 @@ STRICT = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow -Wstrict-protot
 def commands(name: str) -> Iterator[tuple[Compiler, list[str], list[str | None]]]:
     """Compilers: what cmake is told, and what runs the result. Zig would build a whole libc to link one for Arm."""
     isa = load.load(name)
-    emulated = architecture.named(isa.table.arch).emulator
+    emulated = architecture.find_architecture(isa.table.arch).emulator
     for compiler in toolchain.compilers(isa):
         here = isa.table.arch == arch() or emulated is None
         emulator = [] if here or emulated is None else [shutil.which(emulated.qemu.programs[0])]

@@ -100,5 +100,5 @@ def text_of(isa: str) -> NetworkText:
 
 def write_files(text: NetworkText, folder: Path) -> None:
     """Write the files of a network into a folder, but for its self-test."""
-    for name, content in text.untested().items():
+    for name, content in text.get_untested().items():
         (folder / name).write_text(content)

@@ -41,7 +41,7 @@ def change(record: _R, **fields: Any) -> _R:
     if "program" in fields and not hasattr(record, "program"):
         fields["steps"] = fields.pop("program")
     given: dict[str, Any] = {name: _read(record, name, field) for name, field in fields.items()}
-    changed: Any = record.changed(**given) if isinstance(record, Step) else msgspec.structs.replace(record, **given)  # type: ignore[type-var]
+    changed: Any = record.replace(**given) if isinstance(record, Step) else msgspec.structs.replace(record, **given)  # type: ignore[type-var]
     return cast(_R, changed)
 
 

@@ -134,7 +134,7 @@ def tool_of(*argv: object) -> str:
 
 def emulator(isa: str, skip_isa: Callable[[str, str], object]) -> str:
     """The path of what runs the set's programs here; a test that lacks it is skipped."""
-    emulator = architecture.named(load.load(isa).table.arch).emulator
+    emulator = architecture.find_architecture(load.load(isa).table.arch).emulator
     programs = emulator.qemu.programs if emulator else ()
     path = next((p for name in programs if (p := shutil.which(name))), "")
     if not path:

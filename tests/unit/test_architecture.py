@@ -51,7 +51,7 @@ def test_a_new_set_takes_no_python(specs, name):
     isa = load.load("mine")
     assert list(isa.instrs) == list(old.instrs)
     try:
-        compilers.probe(isa, compilers.preferred(isa))
+        compilers.probe(isa, compilers.get_preferred(isa))
         tables = {n.rpartition(".")[0]: n for n, i in isa.instrs.items() if len(i.imms) <= 32}
         report = check.check_isa(isa, forms=list(tables.values()))
     except ToolError as error:
@@ -78,7 +78,7 @@ def test_an_unknown_architecture(specs, capsys):
     assert main(["isa", "show", "mine"]) == 2
     assert "arch is 'riscv64'" in capsys.readouterr().err
     with pytest.raises(SpecError, match=r"unknown arch 'riscv64'; .*architectures\.toml has x86_64, aarch64, arm"):
-        architecture.named("riscv64")
+        architecture.find_architecture("riscv64")
 
 
 def test_an_architecture_without_an_emulator(specs, monkeypatch, tmp_path):
@@ -126,7 +126,7 @@ def test_features_of_an_arm_processor(monkeypatch, tmp_path, text, found):
 @pytest.mark.parametrize("isa", load.names())
 def test_bits_of_hwcap_are_those_that_emitted_c_asks_for(isa):
     table = load.load(isa).table
-    for name, bit in architecture.named(table.arch).hwcap.items():
+    for name, bit in architecture.find_architecture(table.arch).hwcap.items():
         assert table.probes.get(name, f"has({bit})") == f"has({bit})"
 
 

@@ -44,6 +44,6 @@ def test_views_of_arrays_have_the_same_bits(kind):
     values = given(have, rng)
     for text in ("u8x8", "u16x4", "u32x2", "s64x1"):
         want = VecType.parse(text)
-        wanted = Register(have, tuple(values)).viewed_as(domain, want).lanes
-        found = ArrayTrace(load.load("avx2"), domain).register(have, values).viewed_as(domain, want).lanes
+        wanted = Register(have, tuple(values)).view_as(domain, want).lanes
+        found = ArrayTrace(load.load("avx2"), domain).register(have, values).view_as(domain, want).lanes
         assert (np.array(wanted) == found).all()

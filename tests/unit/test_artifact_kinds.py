@@ -70,7 +70,7 @@ def test_layers_ask_kernels_of_each_kind_alike(kernel):
     assert (source.name, source.header, source.needs) == (kernel.name, kernel.header, kernel.needs)
     assert f"struct bs_{kernel.field} {kernel.name}_layer_kernel" in "".join(source.layer_header.values())
     assert kernel.field == source.field
-    path = kernel.kind.named(kernel.stored.name)
+    path = kernel.kind.find_named(kernel.stored.name)
     assert kernel.kind.read(path).digest == kernel.stored.digest
 
 

@@ -130,7 +130,7 @@ def test_rounds_are_interleaved(monkeypatch):
     monkeypatch.setattr(
         loops.TimedLoop, "repeat", lambda self, calls: job(self.name, {"a": 10, "b": 20}[self.name])(calls)
     )
-    samples = loop_times.interleaved(
+    samples = loop_times.measure_interleaved(
         [a, b], job("clock", 16), 3, lambda message, done=0, total=None: heard.append((done, total))
     )
     assert order[-18:] == ["clock", "clock", "a", "a", "b", "b"] * 3

@@ -105,7 +105,7 @@ def test_the_fastest_baseline_of_every_layer_counts():
 def test_a_form_is_checked_before_it_is_timed(form, monkeypatch, skip_isa):
     """With signed weights; a result that is wrong in one bit is refused."""
     usable(machine("avx2", "lookup", 2, 2), skip_isa)
-    signed = FORMS[form].weighted("signed")
+    signed = FORMS[form].replace_weights("signed")
     made, given, call = in_form(SMALL, "avx2", 2, 2, signed, times=2)
     assert (made.layout, made.wgt.encoding, len(given)) == (signed.layout, "signed", 1)
     assert call() == 0

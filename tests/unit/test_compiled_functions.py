@@ -81,7 +81,7 @@ NATIVE = [(name, "native") for name in load.names() if features.matches(load.loa
 EMULATED = [
     (name, kind)
     for name in load.names()
-    if architecture.named(load.load(name).table.arch).emulator
+    if architecture.find_architecture(load.load(name).table.arch).emulator
     for kind in ("qemu", "unicorn")
 ]
 FIRST = {load.load(name).table.arch: name for name in reversed(load.names())}
@@ -101,7 +101,7 @@ def _build_cache(tmp_path_factory):
 def place(monkeypatch, name, kind):
     """The instruction set `name`, set up to run by `kind`; skips if it cannot."""
     isa = load.load(name)
-    emulator = architecture.named(isa.table.arch).emulator
+    emulator = architecture.find_architecture(isa.table.arch).emulator
     if kind == "qemu" and qemu.find(emulator.qemu) is None:
         pytest.skip("qemu is not on PATH")
     if kind == "unicorn":
@@ -361,7 +361,7 @@ def test_a_static_program(monkeypatch, name):
     if not any(c.family == "gcc" for c in toolchain.compilers(isa)):
         pytest.skip("no cross gcc")
     path = toolchain.compile_for(isa, {"m.c": "int main(void) { return 42; }\n"}, shared=False)
-    program = qemu.find(architecture.named(isa.table.arch).emulator.qemu)
+    program = qemu.find(architecture.find_architecture(isa.table.arch).emulator.qemu)
     assert subprocess.run([str(program), path], check=False).returncode == 42
 
 

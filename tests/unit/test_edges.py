@@ -103,7 +103,7 @@ def test_sums_at_the_ends_of_the_operands(isa, widths):
         for weights in extremes(kernel.core.wgt, (depth, 3), rng):
             rows, columns = (weights.T, acts.T) if kernel.swapped else (acts, weights)
             got = interpreter.product(kernel, np.ascontiguousarray(rows), np.ascontiguousarray(columns))
-            np.testing.assert_array_equal(got, interpreter.wanted(kernel, rows, columns))
+            np.testing.assert_array_equal(got, interpreter.compute_wanted_sums(kernel, rows, columns))
 
 
 @pytest.mark.slow

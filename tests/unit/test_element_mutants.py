@@ -58,7 +58,7 @@ FAMILIES = [
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mutants_are_refused_where_they_are_read(name):
-    program = ELEMENTWISE.load(ELEMENTWISE.named(name)).artifact
+    program = ELEMENTWISE.load(ELEMENTWISE.find_named(name)).artifact
     found = some(program, 25)
     left = [(what, mutant) for what, mutant in found if accepted(mutant)]
     assert len(left) < len(found) // 4
@@ -69,7 +69,7 @@ def test_mutants_are_refused_where_they_are_read(name):
 @pytest.mark.parametrize("name", [*FAMILIES, "thresholds15_s16_bytes_neon", "requantize64_row_s8_armv7_neon"])
 def test_mutants_that_are_accepted_are_right(name):
     """Z3 proves them, but for floats in another order, which differ for NaN alone: cuts hide that there is none."""
-    program = ELEMENTWISE.load(ELEMENTWISE.named(name)).artifact
+    program = ELEMENTWISE.load(ELEMENTWISE.find_named(name)).artifact
     left = [(what, mutant) for what, mutant in some(program, 30) if accepted(mutant)]
     assert [what for what, mutant in left if not what.startswith(SWAPPED) and not proved(mutant)] == []
 
@@ -83,7 +83,7 @@ def test_mutants_of_every_fourth_program_are_refused(part):
     """About one in two hundred is refused by `bitsynth verify` alone."""
     seen, late = 0, []
     for name in STORED[part::8]:
-        for what, mutant in some(ELEMENTWISE.load(ELEMENTWISE.named(name)).artifact, 1):
+        for what, mutant in some(ELEMENTWISE.load(ELEMENTWISE.find_named(name)).artifact, 1):
             seen += 1
             if accepted(mutant) and not accepted(mutant, MANY):
                 late.append(f"{name}: {what}")
@@ -94,6 +94,6 @@ def test_mutants_of_every_fourth_program_are_refused(part):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_is_refused_is_not_proved(name):
     """The checker and Z3, which share no way of thinking, agree."""
-    program = ELEMENTWISE.load(ELEMENTWISE.named(name)).artifact
+    program = ELEMENTWISE.load(ELEMENTWISE.find_named(name)).artifact
     for what, mutant in some(program, 6):
         assert not proved(mutant) or accepted(mutant, MANY), what

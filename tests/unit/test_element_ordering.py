@@ -20,7 +20,7 @@ FAMILIES = [
 
 
 def stored(name):
-    return ELEMENTWISE.load(ELEMENTWISE.named(name))
+    return ELEMENTWISE.load(ELEMENTWISE.find_named(name))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -129,7 +129,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_programs_that_are_not_of_the_form_are_refused(what):
-    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds_spec(3, words=False).name}_avx2")).artifact
+    program = ELEMENTWISE.load(ELEMENTWISE.find_named(f"{thresholds_spec(3, words=False).name}_avx2")).artifact
     with pytest.raises(SpecError, match=r"want a unit of|no name of a|defined twice|has no value"):
         check(change(program, **CHANGED[what](program)))
 
@@ -142,7 +142,7 @@ def test_a_record_of_other_statements_is_refused():
 
 def other_lines(name, old, new):
     """The record of a stored program whose program has other lines, else unchanged, with its digest."""
-    record = ELEMENTWISE.read(ELEMENTWISE.named(name))
+    record = ELEMENTWISE.read(ELEMENTWISE.find_named(name))
     text = "\n".join(lines(record.program.steps))
     assert text.count(old) == 1
     program = change(record.program, program=tuple(text.replace(old, new).split("\n")))

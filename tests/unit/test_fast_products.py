@@ -12,8 +12,8 @@ from bitsynth import get_kernel
 from bitsynth.emit.packing import packing
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.interpreter import product, wanted
-from bitsynth.kernel.packing import crossed
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
+from bitsynth.kernel.packing import multiply_neighbours
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
@@ -65,14 +65,14 @@ def test_ends_of_codes_at_every_depth(kernel, depth, of_act, of_wgt):
     """Zeros, ones and the greatest codes, up to a flush and beyond; of an odd K the last code has no neighbour."""
     rows = np.full((kernel.rows + 1, depth), of_act % (1 << kernel.act_bits), np.uint8)
     columns = np.full((depth, kernel.columns + 1), of_wgt % (1 << kernel.w_bits), np.uint8)
-    assert (product(kernel, rows, columns) == wanted(kernel, rows, columns)).all()
+    assert (product(kernel, rows, columns) == compute_wanted_sums(kernel, rows, columns)).all()
 
 
 @settings(max_examples=50, deadline=None)
 @given(codes=st.lists(st.integers(0, 255), max_size=9))
 def test_products_of_neighbours(codes):
     want = sum(x * y for x, y in zip(codes[::2], codes[1::2], strict=False))
-    assert crossed(np.array(codes, np.uint8)) == want
+    assert multiply_neighbours(np.array(codes, np.uint8)) == want
 
 
 @pytest.mark.parametrize("factor", [-4, -3, -1, 1, 2])

@@ -18,7 +18,7 @@ from bitsynth import paths
 from bitsynth.cli import main
 from bitsynth.cli.commands import emit_layer
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import MARK, file_lock, locked, marked, replace_file, reserve_folder, write_texts
+from bitsynth.files import MARK, file_lock, hold_lock, mark, replace_file, reserve_folder, write_texts
 from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files, tuned
 from bitsynth.store import files
@@ -103,7 +103,7 @@ def test_files_of_others_are_not_replaced_and_nothing_is_written(tmp_path, other
     OTHERS[other](tmp_path / "b.c")
     before = (tmp_path / "b.c").lstat()
     with pytest.raises(SpecError, match=rf"{tmp_path}/b\.c was not written by bitsynth.*; choose another folder$"):
-        write_texts(tmp_path, marked({"a.c": "int a;", "b.c": "int b;"}))
+        write_texts(tmp_path, mark({"a.c": "int a;", "b.c": "int b;"}))
     after = (tmp_path / "b.c").lstat()
     assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
     assert [p.name for p in tmp_path.iterdir()] == ["b.c"]
@@ -113,13 +113,13 @@ def test_files_of_others_are_not_replaced_and_nothing_is_written(tmp_path, other
 def test_what_lies_in_the_place_of_a_folder_is_told_before_anything_is_written(tmp_path, other):
     OTHERS.get(other, lambda path: path.write_text("mine"))(tmp_path / "apart")
     with pytest.raises(ToolError, match=rf"^cannot write into {tmp_path}/apart, which is no folder; choose another"):
-        write_texts(tmp_path, marked({"a.c": "int a;", "apart/b.c": "int b;"}))
+        write_texts(tmp_path, mark({"a.c": "int a;", "apart/b.c": "int b;"}))
     assert [p.name for p in tmp_path.iterdir()] == ["apart"]
 
 
 def test_what_we_wrote_is_replaced_and_what_is_there_already_is_left(tmp_path):
     for text in ("int a;", "int b;", "int b;"):
-        files = marked({"a.c": text, "CMakeLists.txt": f"# {text}"})
+        files = mark({"a.c": text, "CMakeLists.txt": f"# {text}"})
         assert {path.name: path.read_text() for path in write_texts(tmp_path, files)} == files
     (tmp_path / "same.c").write_text("unmarked")
     before = (tmp_path / "same.c").stat()
@@ -129,7 +129,7 @@ def test_what_we_wrote_is_replaced_and_what_is_there_already_is_left(tmp_path):
 
 def test_a_folder_has_one_library(tmp_path):
     def library(name):
-        return marked({"CMakeLists.txt": f"project({name} C)\n", "bs_layer.c": f"int {name};"})
+        return mark({"CMakeLists.txt": f"project({name} C)\n", "bs_layer.c": f"int {name};"})
 
     write_texts(tmp_path, library("left"))
     write_texts(tmp_path, library("left"))
@@ -241,7 +241,7 @@ def test_a_file_that_was_taken_for_left_behind_is_written_again(tmp_path, monkey
 @pytest.mark.parametrize("place", ["b.c", "apart/b.c"])
 def test_a_disk_that_is_full_leaves_all_as_it_was(tmp_path, place):
     """What a full disk says is said here by a limit of a file's size; the first file would have fitted."""
-    write_texts(tmp_path, before := marked({"a.c": "int a;"}))
+    write_texts(tmp_path, before := mark({"a.c": "int a;"}))
     text = f"""
 import resource, sys
 from pathlib import Path
@@ -260,14 +260,14 @@ def test_what_a_killed_writer_staged_is_removed(tmp_path, name):
     left = (tmp_path / name).with_name(".bitsynth-x.part")
     left.mkdir(parents=True)
     (left / "0").write_text("int a;")
-    write_texts(tmp_path, marked({name: "int a;"}))
+    write_texts(tmp_path, mark({name: "int a;"}))
     assert [path.name for path in left.parent.iterdir()] == ["a.c"]
 
 
 def test_a_folder_in_the_place_of_a_file_of_ours_leaves_all_as_it_was(tmp_path):
     (tmp_path / "b.c").mkdir()
     with pytest.raises(ToolError, match=rf"cannot write {tmp_path}/b\.c: Is a directory; choose another folder"):
-        write_texts(tmp_path, marked({"a.c": "int a;", "b.c": "int b;"}), ours=True)
+        write_texts(tmp_path, mark({"a.c": "int a;", "b.c": "int b;"}), ours=True)
     assert [path.name for path in tmp_path.iterdir()] == ["b.c"]
 
 
@@ -284,7 +284,7 @@ def test_folders_may_be_in_several_file_systems(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", within)
-    texts = marked({"apart/b.c": "int b;", "a.c": "int a;"})
+    texts = mark({"apart/b.c": "int b;", "a.c": "int a;"})
     write_texts(tmp_path / "out", texts)
     assert {name: (tmp_path / "out" / name).read_text() for name in texts} == texts
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["b.c"]
@@ -310,18 +310,18 @@ def test_an_interrupt_frees_a_lock_that_it_finds_taken(tmp_path, monkeypatch):
     acquire = FileLock.acquire
     with monkeypatch.context() as patch:
         patch.setattr(FileLock, "acquire", taken_and_interrupted)
-        with pytest.raises(KeyboardInterrupt) as kept, locked(path, unwanted):
+        with pytest.raises(KeyboardInterrupt) as kept, hold_lock(path, unwanted):
             pass
-    with locked(path, unwanted, wait=False):
+    with hold_lock(path, unwanted, wait=False):
         pass
     assert kept.value.__traceback__
 
 
 def test_a_lock_that_another_has_is_not_waited_for(tmp_path):
     with (
-        locked(tmp_path / "lock", unwanted),
+        hold_lock(tmp_path / "lock", unwanted),
         pytest.raises(ToolError, match="taken"),
-        locked(tmp_path / "lock", lambda _: ToolError("taken"), wait=False),
+        hold_lock(tmp_path / "lock", lambda _: ToolError("taken"), wait=False),
     ):
         pass
 

@@ -19,17 +19,17 @@ from bitsynth.synth.elementwise import get_program
 
 LARGE = {*(lookup(1 << bits) for bits in (5, 6, 7, 8)), glue.pairs(3), glue.pairs(4)}
 TABLES = {glue.lookup_channels(), glue.lookup_channels(floats=True), glue.lookup_sums(), glue.pairs(8)}
-EVERYWHERE = {glue.scaled_mean(), *TABLES}
+EVERYWHERE = {glue.average(), *TABLES}
 PLAIN = {
     "avx512": EVERYWHERE,
     "avx2": {*EVERYWHERE, *LARGE},
-    "neon": {*EVERYWHERE, glue.mean(even=True), glue.quantized(), glue.signs(), *LARGE},
+    "neon": {*EVERYWHERE, glue.mean(even=True), glue.quantize(), glue.signs(), *LARGE},
 }
-PLAIN["armv7_neon"] = PLAIN["neon"] | {glue.dequantized()}
+PLAIN["armv7_neon"] = PLAIN["neon"] | {glue.dequantize()}
 """Specs that have no program, and run as plain C."""
 STORED = [(isa, spec) for isa, plain in PLAIN.items() for spec in glue.every() if spec not in plain]
 MAPS = [(isa, spec) for isa, spec in STORED if spec.name.startswith(("greatest", "lookup", "pairs"))]
-AGAIN = [(isa, spec) for isa, spec in STORED if (isa, spec) != ("avx512", glue.quantized())][::4]
+AGAIN = [(isa, spec) for isa, spec in STORED if (isa, spec) != ("avx512", glue.quantize())][::4]
 
 
 def test_others_have_none():
@@ -65,7 +65,7 @@ def test_every_code_and_pair_by_numpy(isa, spec):
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_a_weighted_sum_by_numpy(isa, wide, even):
-    spec, rng, count = glue.weighted(even=even, wide=wide), np.random.default_rng(0), 500
+    spec, rng, count = glue.add_weighted(even=even, wide=wide), np.random.default_rng(0), 500
     program = ELEMENTWISE.find(isa, spec).artifact
     n, most = rng.integers(1, 15, count), (1 << 20 if wide else 1 << 14)
     f, g, k, z = (rng.integers(-x, x, count) for x in (most, most, 1 << 20, 200))

@@ -6,7 +6,7 @@ import pytest
 
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
-from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
 from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
 from bitsynth.schedule import predicted
@@ -49,7 +49,7 @@ def test_layers_have_none_even_there():
 @pytest.mark.parametrize("codes", [(15, 15), (15, 0), (0, 15)])
 def test_the_greatest_sums_stay_in_16_bits(kernel, depth, codes):
     rows, columns = np.full((9, depth), codes[0], np.uint8), np.full((depth, 17), codes[1], np.uint8)
-    assert (product(kernel, rows, columns) == wanted(kernel, rows, columns)).all()
+    assert (product(kernel, rows, columns) == compute_wanted_sums(kernel, rows, columns)).all()
 
 
 def test_one_step_more_between_flushes_is_refuted(kernel):

@@ -10,7 +10,7 @@ from support.case_selection import quick
 from support.programs import change, lines
 
 import bitsynth
-from bitsynth.bench.resnet18 import named
+from bitsynth.bench.resnet18 import select_layers
 from bitsynth.cli import main
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, as_form
@@ -20,14 +20,14 @@ from bitsynth.isa.value import WORDS, Part
 from bitsynth.kernel.in_order import halves, pipelining
 from bitsynth.kernel.in_order.halves import words_of
 from bitsynth.kernel.in_order.list_scheduling import issue
-from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
 from bitsynth.kernel.names import KernelName
 from bitsynth.layers.planning import plan
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import cached_kernel
 from bitsynth.proof import checker, orders
-from bitsynth.proof.multiples import proved_multiple
+from bitsynth.proof.multiples import prove_multiple
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import disassembly, predicted
 from bitsynth.schedule.tiles import in_words
@@ -70,7 +70,7 @@ def test_it_is_as_right_as_the_others_when_interpreted():
     for k in (1, 63, 64, 15 * 64, 15 * 64 + 1, 40 * 64):
         rows, columns = rng.integers(0, 2, (3, k), np.uint8), rng.integers(0, 2, (k, 8), np.uint8)
         rows[0], columns[:, 0] = 1, 0
-        assert (product(last, rows, columns) == wanted(last, rows, columns)).all()
+        assert (product(last, rows, columns) == compute_wanted_sums(last, rows, columns)).all()
 
 
 def test_sums_that_leave_their_bytes_are_refuted():
@@ -149,7 +149,7 @@ def test_its_lines_take_no_vector_pipe():
     [("add x0, x1, x2", 1), ("add x0, x1, x2, lsr #4", 2), ("extr x0, x1, x2, #32", 2), ("and x0, x1, #0x55", 1)],
 )
 def test_shifted_operands_are_wanted_a_cycle_earlier(line, cycles):
-    (issued,) = disassembly.issued(NEON, "a53", [line])
+    (issued,) = disassembly.read_issued(NEON, "a53", [line])
     assert issued.latency == cycles
 
 
@@ -255,7 +255,7 @@ def test_what_it_joins_again_is_not_ahead():
 
 
 def test_multiples_and_flush_periods_have_it_too():
-    doubled = proved_multiple(CACHED.on("a53").proved_entry.proved, 1)
+    doubled = prove_multiple(CACHED.on("a53").proved_entry.proved, 1)
     assert len(doubled.scalar_pass.flush) > len(KERNEL.scalar_pass.flush)
     assert CACHED.with_flushes(7).entry.kernel.scalar_pass.step.trip_count == 7
 
@@ -271,7 +271,7 @@ def test_predictions_count_every_flush():
 
 @pytest.mark.parametrize("model", quick(["a53"], of=["a53", "a72", "ops"]))
 def test_layers_name_a_kernel_that_a_processor_has_to_itself(model):
-    spec = LayerSpec(CACHED.spec.act, CACHED.spec.wgt, named("C2")[0].geometry, image=(56, 56))
+    spec = LayerSpec(CACHED.spec.act, CACHED.spec.wgt, select_layers("C2")[0].geometry, image=(56, 56))
     cpu = "" if model == "ops" else model
     schedule = plan(spec, isa="neon", cpu=cpu or "a76").schedule
     assert schedule.model == ("a53" if model == "a53" else "ops")

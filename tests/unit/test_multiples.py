@@ -12,7 +12,7 @@ from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.isa.load import load
 from bitsynth.isa.value import Role
 from bitsynth.kernel.in_order import pipelining
-from bitsynth.kernel.scaled import scaled
+from bitsynth.kernel.scaled import scale_flushes
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import multiples
 from bitsynth.store.matmul import MATMUL
@@ -22,7 +22,7 @@ from bitsynth.store.matmul import MATMUL
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_flushes_add_the_multiple(config, doublings):
     found = kernel(*config)
-    made, _ = multiples.checked_multiple(found, doublings)
+    made, _ = multiples.make_checked_multiple(found, doublings)
     check_shape(load(found.isa), made)
     assert [p.loops for p in made.passes] == [p.loops for p in found.passes]
     assert any(p.flush != q.flush for p, q in zip(made.passes, found.passes, strict=True)) or (
@@ -35,14 +35,14 @@ def test_flushes_add_the_multiple(config, doublings):
 def test_flushes_of_all_that_ships_add_the_multiple(isa):
     checked = 0
     for path in sorted(paths.shipped_kernels().glob(f"{isa}/*/bs_mm_*.json")):
-        multiples.checked_multiple(MATMUL.read(Path(path)).kernel, 1)
+        multiples.make_checked_multiple(MATMUL.read(Path(path)).kernel, 1)
         checked += 1
     assert checked > 20
 
 
 def without_a_line(isa, found, doublings, *, line):
     """A flush that lacks a line of the scaled one."""
-    made = scaled(isa, found, doublings)
+    made = scale_flushes(isa, found, doublings)
     last = made.passes[-1]
     return change(made, passes=(*made.passes[:-1], change(last, flush=last.flush[:line] + last.flush[line + 1 :])))
 
@@ -55,14 +55,14 @@ def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):
         lines = (change(s, args=tuple(twice.get(a, a) for a in s.args)) for s in right(isa, of, flat))
         return tuple(s for s in lines if s.dst not in twice)
 
-    multiples.checked_multiple.__wrapped__(found, 1)
+    multiples.make_checked_multiple.__wrapped__(found, 1)
     monkeypatch.setattr(pipelining, "order_fold", once)
     with pytest.raises(Refuted, match="fold or a flush"):
-        multiples.checked_multiple.__wrapped__(found, 1)
+        multiples.make_checked_multiple.__wrapped__(found, 1)
 
 
 def only_once(isa, found, doublings):
-    return scaled(isa, found, doublings - 1)
+    return scale_flushes(isa, found, doublings - 1)
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
@@ -70,6 +70,6 @@ def test_flushes_that_add_something_else_are_refused(config, monkeypatch):
     found = kernel(*config)
     broken = [only_once, *(partial(without_a_line, line=n) for n in range(0, len(found.passes[-1].flush), 5))]
     for other in broken:
-        monkeypatch.setattr(multiples, "scaled", other)
+        monkeypatch.setattr(multiples, "scale_flushes", other)
         with pytest.raises(BitsynthError):
-            multiples.checked_multiple.__wrapped__(found, 1)
+            multiples.make_checked_multiple.__wrapped__(found, 1)

@@ -19,8 +19,8 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes
-from bitsynth.kernel.interpreter import product, wanted
-from bitsynth.kernel.order import interleaved
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
+from bitsynth.kernel.order import interleave
 from bitsynth.proof import checker
 from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel
@@ -229,7 +229,7 @@ def test_first_runs_leave_what_a_run_adds(config):
         rows = rng.integers(0, 1 << found.row_bits, (3, k), dtype=np.uint8)
         columns = rng.integers(0, 1 << found.column_bits, (k, found.columns + 1), dtype=np.uint8)
         assert (product(found, rows, columns) == product(steady, rows, columns)).all()
-        assert (product(found, rows, columns) == wanted(found, rows, columns)).all()
+        assert (product(found, rows, columns) == compute_wanted_sums(found, rows, columns)).all()
 
 
 def without_first(loop):
@@ -324,7 +324,7 @@ def test_rows_lie_in_registers_of_which_an_instruction_takes_a_slot():
 def test_a_step_by_instructions_holds_all_rows_in_registers():
     found, isa = kernel("neon_dotprod", "dot", 3, 3), load.load("neon_dotprod")
     (loop,) = found.passes
-    flat = interleaved(found, loop.step)
+    flat = interleave(found, loop.step)
     loads = [s.dst for s in flat.steps if not s.args]
     columns = [f"w{g}_{u}" for g in range(found.column_registers(128)) for u in range(4)]
     assert sorted(loads) == sorted([*columns, *(f"a0_{row}" for row in range(found.rows))])

@@ -10,7 +10,11 @@ import bitsynth
 from bitsynth.isa import architecture, load
 
 FILES = sorted(Path(bitsynth.__file__).parent.rglob("*.py"))
-NAMES = {*load.names(), *architecture.known(), *(m for a in architecture.known().values() for m in a.machines)}
+NAMES = {
+    *load.names(),
+    *architecture.load_architectures(),
+    *(m for a in architecture.load_architectures().values() for m in a.machines),
+}
 PATTERN = re.compile(rf"(?<![^\W_])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?![^\W_])", re.IGNORECASE)
 KERNEL = re.compile(r"\bbs_mm_\w+")
 """A kernel's name, given as an example."""

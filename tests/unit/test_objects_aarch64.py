@@ -75,7 +75,7 @@ class BothMachines:
         unicorn, self.registers_of = pytest.importorskip("unicorn"), pytest.importorskip("unicorn.arm64_const")
         self.error = unicorn.UcError
         self.emulator = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
-        emulator = architecture.named("aarch64").emulator.unicorn
+        emulator = architecture.find_architecture("aarch64").emulator.unicorn
         self.emulator.ctl_set_cpu_model(self.constant(emulator.cpu[""]))
         for name, value in emulator.registers.items():
             self.emulator.reg_write(self.constant(name), value)

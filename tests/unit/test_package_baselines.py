@@ -99,7 +99,7 @@ ECHO = "import json, os, sys\nfor line in sys.stdin: print(json.dumps([os.enviro
 
 def test_a_worker_is_asked_and_stopped(fake):
     fake(ECHO)
-    with start.started("torch", 1, {"CAP": "low"}) as found:
+    with start.start_worker("torch", 1, {"CAP": "low"}) as found:
         for question in ("one", "two"):
             assert found.ask(question) == ["low", f'"{question}"\n']
             os.waitpid(found.worker.child.pid, os.WUNTRACED)
@@ -110,12 +110,12 @@ def test_a_worker_is_asked_and_stopped(fake):
 def test_a_worker_that_ends_is_named_with_its_last_words(fake):
     fake("import sys\nsys.stdin.readline()\nsys.exit('no memory')")
     with (
-        start.started("torch", 1, {}) as found,
+        start.start_worker("torch", 1, {}) as found,
         pytest.raises(ToolError, match="torch ended with exit code 1: no memory"),
     ):
         found.ask("anything")
     fake("")
-    with start.started("torch", 1, {}) as found:
+    with start.start_worker("torch", 1, {}) as found:
         found.worker.child.wait()
         with pytest.raises(ToolError, match="torch ended with exit code 0: it printed nothing"):
             found.ask("anything")

@@ -21,9 +21,9 @@ from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.processes import tool
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
-from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
+from bitsynth.spec.glue import average, greatest, lookup, lookup_channels, lookup_sums, pairs
 from bitsynth.spec.rescaling import CodeForm, ValueTerms
-from bitsynth.spec.residual import added, rounded, scaled
+from bitsynth.spec.residual import add_to_sums, round_to_codes, scale_sums
 
 pytestmark = pytest.mark.toolchains
 
@@ -103,7 +103,7 @@ SPECS = [
     lookup_channels(floats=True),
     lookup_sums(1 << 14),
     pairs(8),
-    scaled_mean(),
+    average(),
     *(
         rescale_spec(x, codes, bias=bias)
         for x, codes, bias in zip(SUMS * 3, CODES, (False, False, True, True) * 2, strict=False)
@@ -112,13 +112,13 @@ SPECS = [
     *(scale_spec(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
     *(requantize_spec(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
     *(requantize_any_spec(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),
-    *(added(element, factor=factor) for element, factor in zip(TYPES, (True, False) * 3, strict=False)),
-    *map(scaled, ("u8", "s32", "f32")),
-    *map(rounded, CODES[:2]),
+    *(add_to_sums(element, factor=factor) for element, factor in zip(TYPES, (True, False) * 3, strict=False)),
+    *map(scale_sums, ("u8", "s32", "f32")),
+    *map(round_to_codes, CODES[:2]),
     *MORE,
 ]
 FEW = [
-    scaled_mean(),
+    average(),
     thresholds_spec(16, words=True),
     requantize_any_spec(CODES[3], even=True),
     rescale_spec(SUMS[1], CODES[1], bias=True),

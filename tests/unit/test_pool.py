@@ -87,7 +87,7 @@ def test_no_race_and_no_undefined_behaviour(isa, compiler, sanitizer, what):
 @pytest.mark.slow
 @pytest.mark.parametrize(("isa", "compiler"), EMULATED, ids=lambda x: x.name)
 def test_holds_under_emulation(isa, compiler):
-    emulator = architecture.named(isa.table.arch).emulator
+    emulator = architecture.find_architecture(isa.table.arch).emulator
     path = emulator and qemu.find(emulator.qemu)
     if not path:
         pytest.skip(f"no emulator of processes for {isa.name}")

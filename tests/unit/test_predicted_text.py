@@ -142,7 +142,7 @@ def test_pipelined_loops_have_the_predicted_instructions(config, monkeypatch):
         peeled = bool(loop.step.first) and pipelining.peels(kernel)
         copies = pipelining.pipeline_loop(kernel, loop).copies
         blocks: dict[int, Sequence[Any]] = {
-            id(block): block for block in list(tile._pipelined_steps(loop)(peeled + 3 * copies + 1))[peeled:]
+            id(block): block for block in list(tile._pipeline_steps(loop)(peeled + 3 * copies + 1))[peeled:]
         }
         steps = [step for block in blocks.values() for step in block if isinstance(step, Step)]
         wanted = Counter(pipelined_name(isa, step) for step in steps)

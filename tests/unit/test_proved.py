@@ -183,7 +183,7 @@ def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
 
 PROOFS: dict[str, Callable[[], Any]] = {
     "kernel": lambda: get_kernel("avx2", 2, 1, method="lookup").proved_entry.proved,
-    "program": lambda: ELEMENTWISE.load(ELEMENTWISE.named("greatest_avx2")),
+    "program": lambda: ELEMENTWISE.load(ELEMENTWISE.find_named("greatest_avx2")),
     "depthwise kernel": lambda: DEPTHWISE.load(DEPTHWISE.find("avx2", 4, 4)),
 }
 

@@ -12,7 +12,7 @@ from bitsynth import paths
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step, to_builtins
-from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker, independent
@@ -67,7 +67,7 @@ def test_rows_do_not_run_into_each_other(kernel, first, second, depth):
     rows = np.repeat(np.array([first, second, first], np.uint8)[:, None], depth, axis=1)
     for code in (0, 1):
         columns = np.full((depth, 70), code, np.uint8)
-        assert (product(kernel, rows, columns) == wanted(kernel, rows, columns)).all()
+        assert (product(kernel, rows, columns) == compute_wanted_sums(kernel, rows, columns)).all()
 
 
 def test_sums_are_bounded_by_what_tables_hold(kernel):
@@ -102,7 +102,7 @@ def test_sums_that_are_not_separated_are_refused(neighbours, left_out):
     (loop,) = neighbours.passes
     taken = next(s for s in loop.loops[1].steps if f"{s.op} {s.args[0]}" == left_out)
     steps = [
-        s.renamed(lambda name: taken.args[0] if name == taken.dst else name)
+        s.rename(lambda name: taken.args[0] if name == taken.dst else name)
         for s in loop.loops[1].steps
         if s is not taken
     ]
@@ -124,7 +124,7 @@ def test_bytes_do_not_run_into_each_other(neighbours, depth):
         for on in (slice(0, None, 2), slice(1, None, 2), slice(0, None)):
             columns = np.zeros((depth, 70), np.uint8)
             columns[:, on] = 1
-            assert (product(neighbours, rows, columns) == wanted(neighbours, rows, columns)).all()
+            assert (product(neighbours, rows, columns) == compute_wanted_sums(neighbours, rows, columns)).all()
 
 
 @pytest.mark.parametrize("imm", [3, 5])

@@ -27,7 +27,7 @@ NEON = load("neon")
 
 def took(cpu, *lines):
     """Cycles that lines take beyond none."""
-    return cycles(NEON.rules(cpu), disassembly.issued(NEON, cpu, lines))
+    return cycles(NEON.rules(cpu), disassembly.read_issued(NEON, cpu, lines))
 
 
 def test_in_order_two_start_a_cycle_and_one_on_vectors():
@@ -69,7 +69,7 @@ MEASURED = {
 def test_an_a53_starts_what_it_was_measured_to_start(lines):
     """An instruction behind that waits for nothing but a slot starts in the cycle after."""
     core = InOrder(NEON.rules("a53"))
-    for x in disassembly.issued(NEON, "a53", lines):
+    for x in disassembly.read_issued(NEON, "a53", lines):
         core.issue(x)
     assert core.now + 1 == MEASURED[lines]
 
@@ -94,14 +94,16 @@ def test_a_broadcast_takes_a_vector_slot_where_it_does():
 
 
 def test_what_a_listing_says():
-    load_, back, flags, taken = disassembly.issued(NEON, "a76", ["ldr q3, [x1], #16", "subs x2, x2, #1", "b.ne 40"])
+    load_, back, flags, taken = disassembly.read_issued(
+        NEON, "a76", ["ldr q3, [x1], #16", "subs x2, x2, #1", "b.ne 40"]
+    )
     assert (load_.reads, load_.writes) == (("x1",), ("v3",))
     assert back.writes == ("x1",)
     assert "flags" in flags.writes
     assert "flags" in taken.reads
-    (half,) = disassembly.issued(NEON, "a53", ["mov v2.d[1], v3.d[0]"])
+    (half,) = disassembly.read_issued(NEON, "a53", ["mov v2.d[1], v3.d[0]"])
     assert (set(half.reads), half.writes) == ({"v2", "v3"}, ("v2",))
-    pair = list(disassembly.issued(NEON, "a53", ["ldp q0, q1, [x0]", "uadalp v4.8h, v2.16b"]))
+    pair = list(disassembly.read_issued(NEON, "a53", ["ldp q0, q1, [x0]", "uadalp v4.8h, v2.16b"]))
     assert [x.writes for x in pair] == [("v0",), ("v1",), ("v4",)]
     assert pair[-1].forwarded == "v4"
 

@@ -13,7 +13,7 @@ A, B = z3.BitVecs("a b", 16)
 def test_a_model_or_none():
     budget = Budget()
     model = budget.check("sat", [A * 3 == 21, z3.ULT(A, 100)])
-    assert model.unsigned(A) == 7
+    assert model.read_unsigned(A) == 7
     assert budget.check("unsat", [A & 1 == 1, A & 3 == 0]) is None
     assert budget.asked == 2
 
@@ -23,8 +23,8 @@ def test_models_read_booleans_and_signs():
     model = Budget().check("sat", [p, A == 0xFFFE])
     assert model.true(p)
     assert model.true(z3.BoolVal(True))
-    assert model.signed(A, 16) == -2
-    assert model.unsigned(B) == 0
+    assert model.read_signed(A, 16) == -2
+    assert model.read_unsigned(B) == 0
 
 
 HARD = [A * B == 0x7FED, z3.UGT(A, 1), z3.UGT(B, 1), z3.ZeroExt(16, A) * z3.ZeroExt(16, B) == 0x7FED]
@@ -72,4 +72,4 @@ def test_unknown_never_passes(monkeypatch, answer):
 
 def test_models_are_plain_values():
     assert Model({"x": 5}) == Model({"x": 5})
-    assert Model({"x": 0b1010}).signed(z3.BitVec("x", 4), 4) == -6
+    assert Model({"x": 0b1010}).read_signed(z3.BitVec("x", 4), 4) == -6

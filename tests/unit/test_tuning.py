@@ -25,7 +25,7 @@ from bitsynth.store.entry import ProvedEntry
 from bitsynth.store.matmul import MATMUL
 from bitsynth.tune import space as spaces
 from bitsynth.tune import study as studies
-from bitsynth.tune.local import started
+from bitsynth.tune.local import start_measurer
 from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, study_file, tune
 from bitsynth.tune.measurer import Timing, TrialFailed
 from bitsynth.tune.space import space
@@ -287,9 +287,9 @@ def test_only_a_trial_left_alone_for_too_long_is_lost(reopen, monkeypatch):
     run(reopen(), measurer, 10)
     assert lost.schedule in measurer.seen
     assert busy.schedule not in measurer.seen
-    lost.done(Timing(1, 1000))
-    busy.done(Timing(2, 1000))
-    assert study.ranked()[0] == (busy.schedule, Timing(2, 1000))
+    lost.finish(Timing(1, 1000))
+    busy.finish(Timing(2, 1000))
+    assert study.rank()[0] == (busy.schedule, Timing(2, 1000))
 
 
 TWO = """
@@ -310,7 +310,7 @@ def test_two_processes_share_a_study(reopen, tmp_path):
     command = [sys.executable, "-c", TWO, str(tmp_path / "new" / "study"), os.path.dirname(__file__)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     counts = [int(p.communicate()[0]) for p in both]
-    tried = [schedule for schedule, _ in reopen().ranked()]
+    tried = [schedule for schedule, _ in reopen().rank()]
     assert 24 <= sum(counts) == len(tried) == len(set(tried)) <= 25
     assert min(counts) > 0
 
@@ -447,7 +447,7 @@ def schedule(kind):
 @pytest.fixture
 def worker(tmp_path):
     def start(timeout_s=SECONDS):
-        return started(TASK, default_of(TASK), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
+        return start_measurer(TASK, default_of(TASK), timeout_s, (sys.executable, "-c", WORKER, str(tmp_path / "pids")))
 
     return start
 
@@ -505,7 +505,9 @@ def test_a_worker_that_refuses_lives_on(worker, tmp_path):
 
 def test_a_worker_that_cannot_start(tmp_path):
     with (
-        started(TASK, default_of(TASK), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")) as process,
+        start_measurer(
+            TASK, default_of(TASK), SECONDS, (sys.executable, "-c", "raise SystemExit('no room')")
+        ) as process,
         pytest.raises(TrialFailed, match="exit code 1: no room"),
     ):
         process.measure(schedule(0), 1)

@@ -17,8 +17,8 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes, Table
-from bitsynth.kernel.interpreter import product, wanted
-from bitsynth.kernel.program import held_for_rows
+from bitsynth.kernel.interpreter import compute_wanted_sums, product
+from bitsynth.kernel.program import find_held_for_rows
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
 from bitsynth.schedule.quickest import fits_registers
@@ -47,7 +47,7 @@ def unpacked(isa, ways, numbers):
     for way in ways:
         trace = Trace(isa, ConcreteDomain())
         x = trace.bind(Value("x"), Register(isa.word, tuple(map(np.uint64, numbers))))
-        yield [int(x) for x in trace.registers[way.apply(trace, x)].viewed_as(trace.domain, isa.word).lanes]
+        yield [int(x) for x in trace.registers[way.apply(trace, x)].view_as(trace.domain, isa.word).lanes]
 
 
 @pytest.mark.parametrize("isa", load.names())
@@ -112,7 +112,7 @@ def test_what_is_unpacked_is_held(config):
     isa = load.load(found.isa)
     (loop,) = found.passes
     assert fits_registers(isa, found, loop)
-    held = len(held_for_rows(loop))
+    held = len(find_held_for_rows(loop))
     rows = (isa.table.registers - held) // len(loop.step.accs) + 1
     assert not fits_registers(isa, change(found, rows=rows), loop)
 
@@ -126,7 +126,7 @@ def test_sums_of_the_greatest_codes_long_and_short(config):
         columns = np.full((k, found.columns + 1), (1 << found.column_bits) - 1, np.uint8)
         rows[1] = rng.integers(0, 1 << found.row_bits, k)
         columns[:, 0] = rng.integers(0, 1 << found.column_bits, k)
-        assert (product(found, rows, columns) == wanted(found, rows, columns)).all()
+        assert (product(found, rows, columns) == compute_wanted_sums(found, rows, columns)).all()
 
 
 def unpacking(found):

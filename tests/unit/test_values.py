@@ -92,8 +92,8 @@ def test_values_and_steps_do_not_change():
     for kept in (value, step):
         assert copy.deepcopy(kept) == pickle.loads(pickle.dumps(kept)) == kept
     assert step != Step.parse("t0 = cnt.u8x16 a0")
-    assert step.changed(imm=0) == Step.parse("t0 = cnt.u8x16 a0")
-    assert hash(step.renamed(lambda v: v.of_row(1))) == hash(Step.parse("t0_1 = cnt.u8x16 a0_1 #3"))
+    assert step.replace(imm=0) == Step.parse("t0 = cnt.u8x16 a0")
+    assert hash(step.rename(lambda v: v.of_row(1))) == hash(Step.parse("t0_1 = cnt.u8x16 a0_1 #3"))
 
 
 def programs():

@@ -40,7 +40,7 @@ def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
 
 def _fp32(operands: ConvOperands, threads: int) -> Prepared:
     node = helper.make_node("Conv", ["x", "w"], ["y"], **_attributes(operands))
-    call, y = _bound(node, {"w": operands.w}, operands.x, operands.y, threads)
+    call, y = _bind(node, {"w": operands.w}, operands.x, operands.y, threads)
     return Prepared(call, y.numpy)
 
 
@@ -60,7 +60,7 @@ def _make_blocked(operands: ConvOperands, threads: int, block: int) -> Prepared:
     w = operands.w.reshape(out // block, block, into // block, block, height, width).transpose(0, 2, 4, 5, 3, 1)
     x, (_, _, *size) = operands.x, operands.y.shape
     blocked = x.reshape(into // block, block, *x.shape[2:]).transpose(0, 2, 3, 1)
-    call, y = _bound(node, {"w": w.reshape(operands.w.shape)}, blocked.reshape(x.shape), operands.y, threads)
+    call, y = _bind(node, {"w": w.reshape(operands.w.shape)}, blocked.reshape(x.shape), operands.y, threads)
     return Prepared(call, lambda: y.numpy().reshape(-1, *size, block).transpose(0, 3, 1, 2).reshape(operands.y.shape))
 
 
@@ -73,7 +73,7 @@ def _int8(operands: ConvOperands, threads: int) -> Prepared:
         "QLinearConv", names, ["y"], domain="com.microsoft", channels_last=1, **_attributes(operands)
     )
     x, y = (np.ascontiguousarray(t.transpose(0, 2, 3, 1).astype(np.uint8)) for t in (operands.x, operands.y))
-    call, out = _bound(node, dict(zip(names[1:], values, strict=True)), x, y, threads)
+    call, out = _bind(node, dict(zip(names[1:], values, strict=True)), x, y, threads)
     return Prepared(call, lambda: step * (out.numpy().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
 
@@ -82,7 +82,7 @@ def _attributes(operands: ConvOperands) -> dict[str, Any]:
     return {"kernel_shape": [layer.kernel] * 2, "strides": [layer.stride] * 2, "pads": [layer.padding] * 4}
 
 
-def _bound(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[Any], threads: int) -> tuple[Any, Any]:
+def _bind(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[Any], threads: int) -> tuple[Any, Any]:
     """Return a call of a model of one node on `x`, and the value it writes to, of the shape and type of `y`."""
     ends = [helper.make_tensor_value_info(n, _kind(t), t.shape) for n, t in (("x", x), ("y", y))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]

@@ -68,7 +68,7 @@ class BaselineProcess:
 
 
 @contextmanager
-def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
+def start_worker(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
     """Yield the worker of `package`, with `env` in its environment; killed in the end."""
     with closing(Worker(command_of(WORKER, package, str(threads)), env)) as worker:
         yield BaselineProcess(package, worker)
@@ -120,7 +120,7 @@ def start(
             continue
         progress(f"preparing {package}")
         try:
-            _add(baselines, stack.enter_context(started(package, threads, cap.env)), cap, layers)
+            _add(baselines, stack.enter_context(start_worker(package, threads, cap.env)), cap, layers)
         except ToolError as error:
             baselines.left_out[package] = str(error)
     return baselines

@@ -71,7 +71,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
             "k_max": record.certificate.k_max,
         }
         before = (kernel.method, *numbers, "yes" if minimal else "no")
-        return ListRow(kernel.method, before, cost.cycles, (_rounded(record.certificate.k_max),), facts)
+        return ListRow(kernel.method, before, cost.cycles, (_round(record.certificate.k_max),), facts)
 
     @property
     def source(self) -> str:
@@ -128,7 +128,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
         }
 
 
-def _rounded(n: int) -> str:
+def _round(n: int) -> str:
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if n >= size:
             return f"{n / size:.3g}{unit}"
@@ -154,7 +154,7 @@ def _cost(entry: Entry) -> list[str]:
     how = "" if entry.asked else ", the cheapest of all methods (costs within a tenth are equal)"
     return [
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
-        *_predicted(entry),
+        *_describe_prediction(entry),
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
         f"method    {entry.method}{how}",
         f"claims    {', '.join(claim_line(price).cells)}",
@@ -163,7 +163,7 @@ def _cost(entry: Entry) -> list[str]:
     ]
 
 
-def _predicted(entry: Entry) -> list[str]:
+def _describe_prediction(entry: Entry) -> list[str]:
     """Return the cycles that a scoreboard model predicts, with loads, flushes and spills."""
     from bitsynth.schedule import predicted
 

@@ -109,9 +109,9 @@ def resnet18(
     and checked and timed there, with bitsynth's own float convolution and, if it is installed, ONNX Runtime. On Arm
     that float convolution is measured here too.
     """
-    from bitsynth.bench.resnet18 import LAYERS, named
+    from bitsynth.bench.resnet18 import LAYERS, select_layers
 
-    names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
+    names = [layer.name for layer in (LAYERS if layers is None else select_layers(layers))]
     widths = list(product(parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)))
     packages, encodings = (text.split(",") if text else [] for text in (baseline, weight_encoding))
     mine = [(a, w, e) for (a, w), e in product(widths, map(Encoding.parse, encodings)) if w in e.widths]
@@ -181,7 +181,7 @@ def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
     threads, names = wanted.threads, wanted.names
     with output.progress(f"bench {isa}", bar=True) as say:
         say("compiling")
-        form, has_boards = FORMS[wanted.form], architecture.named(load.load(isa).table.arch).emulator
+        form, has_boards = FORMS[wanted.form], architecture.find_architecture(load.load(isa).table.arch).emulator
         floats = [own_float(isa, threads, names)] if has_boards else []
         mine = [
             *floats,
@@ -189,7 +189,7 @@ def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
                 subject
                 for a, w, encoding in wanted.operands
                 for subject in low_bit_layers.subjects(
-                    isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu)
+                    isa, a, w, threads, names, form.replace_weights(encoding).on(wanted.cpu)
                 )
             ),
         ]

@@ -29,7 +29,7 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.errors import Refuted
-from bitsynth.printable import shown
+from bitsynth.printable import show
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def check(
         options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         warn_of_fixed_batch(net.graph, batch)
-        inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
+        inputs = checks.read_inputs(net.graph, data) if data else checks.draw(net.graph, count)
         peers_model = load_for_peers(model)
         if not isinstance(peers_model, bytes):
             peers_model = fix_inputs(peers_model, net.reading["fixed"], options["shapes"], batch)
-        result = checks.checked(net, peers_model, inputs, say)
+        result = checks.check_network(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)
     if answer and not as_json:
@@ -123,7 +123,7 @@ def _table(result: NetworkCheck, brief: bool, gap: int, room: int) -> Table:
         counted = [edge.differ if who == _OURS else edge.ordinary for who in result.peers]
         cells = [_count(counts, who) for counts, who in zip(counted, result.peers, strict=True)]
         ties = [_count(edge.on_ties, who) for who in apart]
-        table.add_row(output.cut_name(shown(edge.edge), room), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
+        table.add_row(output.cut_name(show(edge.edge), room), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
     return table
 
 

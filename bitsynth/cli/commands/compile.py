@@ -33,7 +33,7 @@ from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import by_whom, plain_reasons, shape_of, slow_products, step_name
 from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.files import reserve_folder, write_texts
-from bitsynth.printable import shown
+from bitsynth.printable import show
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def compile_network(
     and chooses when it runs.
     """
     from bitsynth.emit.c_names import require_name
-    from bitsynth.graph.read.file import named
+    from bitsynth.graph.read.file import name_in_errors
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with reserve_folder(to, _ADVICE), named(model), output.progress("compile") as say:
+    with reserve_folder(to, _ADVICE), name_in_errors(model), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
         options |= {"isa": isa, "threads": threads, "progress": say}
@@ -122,7 +122,7 @@ def _heading(report: NetworkReport) -> Text:
     threads = output.count(report.threads, "thread")
     on = f"{report.isa}, {report.cpu}" if report.cpu else report.isa
     summary = f"   {output.count(len(report.steps), 'step')} on {on}, {threads}, reference {report.reference}"
-    return Text.assemble((shown(report.name), "bold"), summary)
+    return Text.assemble((show(report.name), "bold"), summary)
 
 
 def _table(report: NetworkReport, weights: Mapping[str, str]) -> Table:

@@ -49,7 +49,7 @@ def export(
     named and nothing is written.
     """
     from bitsynth.graph.read import read
-    from bitsynth.network.patterns import exported
+    from bitsynth.network.patterns import export_integers
 
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
@@ -60,7 +60,7 @@ def export(
         graph = read(model, batch=batch, reference=reference, codes=codes, shapes=shapes, fixed=fixed)
         warn_of_fixed_batch(graph, batch)
         say(f"proving {len(graph.nodes)} nodes")
-        exported_model = exported(graph, shifts=shifts)
+        exported_model = export_integers(graph, shifts=shifts)
     require_writable(to.parent, _ADVICE)
     replace_file(to, exported_model.SerializeToString(), _ADVICE)
     output.write(f"wrote {to}: {_count_operators(Counter(node.op_type for node in exported_model.graph.node))}")

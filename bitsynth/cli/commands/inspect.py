@@ -36,7 +36,7 @@ from bitsynth.cli.reports.network_cells import (
 )
 from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.files import replace_file
-from bitsynth.printable import one_line, shown
+from bitsynth.printable import one_line, show
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _compile_report(graph: Graph, isa: str, say: Progress) -> NetworkReport:
 
 def _heading(facts: NetworkFacts) -> Text:
     return Text.assemble(
-        (shown(facts.name), "bold"), f"   {output.count(len(facts.nodes), 'node')}, reference {facts.reference}"
+        (show(facts.name), "bold"), f"   {output.count(len(facts.nodes), 'node')}, reference {facts.reference}"
     )
 
 
@@ -137,14 +137,14 @@ def _edges(
     table = output.table("node", *columns, right=right, whole=columns, gap=gap)
     for edge in facts.inputs:
         cells = _cells(edge, "input", form)
-        table.add_row(output.cut_name(shown(edge.name), room), *(cells.get(column, "") for column in columns))
+        table.add_row(output.cut_name(show(edge.name), room), *(cells.get(column, "") for column in columns))
     for node in facts.nodes:
         name = f" ({weights[node.node]})" if node.node in weights else ""
         for edge in node.outputs:
             cells = {**_cells(edge, node.op, form), **_weights(node, form)}
             cells["MAC"] = f"{node.macs:,}" if node.macs else ""
             cells["by"] = by_whom(became[node.node], brief=form == "narrow") if node.node in became else ""
-            named = output.cut_name(f"{shown(edge.name)}{name}", room)
+            named = output.cut_name(f"{show(edge.name)}{name}", room)
             table.add_row(named, *(cells.get(column, "") for column in columns))
     return table
 

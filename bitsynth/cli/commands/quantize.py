@@ -24,7 +24,7 @@ from bitsynth.cli.options.output import HtmlFile, Json, output_path
 from bitsynth.cli.parse import parse_bits, parse_fixed, parse_shapes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file, write_texts
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,7 +173,7 @@ def quantize(
     network where the instruction set runs here. Judge the result by other data. A search that was interrupted goes on
     when it is repeated.
     """
-    from bitsynth.graph.read.file import named
+    from bitsynth.graph.read.file import name_in_errors
     from bitsynth.quantization import quantize as quantize_network
     from bitsynth.quantization.finetuning import FineTuning
 
@@ -190,7 +190,7 @@ def quantize(
     length = None if finetune is None else FineTuning.parse(finetune)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     inputs, trained = _read_inputs(data), _read_inputs(finetune_data) if finetune_data else None
-    with named(model), output.progress("quantize", bar=True) as say:
+    with name_in_errors(model), output.progress("quantize", bar=True) as say:
         result = quantize_network(
             model,
             inputs,
@@ -220,7 +220,7 @@ def quantize(
     if html:
         from bitsynth.cli.reports.quantize_page import page
 
-        replace_file(html, page(report, shown(model.name), report.front_by).encode(), _ADVICE)
+        replace_file(html, page(report, show(model.name), report.front_by).encode(), _ADVICE)
     replace_file(to, result.model.SerializeToString(), _ADVICE)
     if as_json:
         output.write_json({**report.as_json(), "file": str(to)})
@@ -310,7 +310,7 @@ def _table(report: QuantizationReport) -> Table:
         table = output.table("product", *columns, right=columns, whole=columns, gap=gap)
         for layer in report.layers:
             table.add_row(
-                output.cut_name(shown(layer.name), room),
+                output.cut_name(show(layer.name), room),
                 f"{layer.act_bits} bits",
                 f"{layer.w_bits} bits {layer.w_encoding}",
                 f"{layer.cycles:,}" if layer.cycles else "plain C",
@@ -324,7 +324,7 @@ def _table(report: QuantizationReport) -> Table:
 
 def _reasons(report: QuantizationReport) -> list[str]:
     """Return a line for each layer that kept the most bits; an empty one behind them."""
-    lines = [f"{shown(layer.name)}: {layer.why}" for layer in report.layers if layer.why]
+    lines = [f"{show(layer.name)}: {layer.why}" for layer in report.layers if layer.why]
     return [*lines, ""] if lines else []
 
 
@@ -352,12 +352,12 @@ def _ends(report: QuantizationReport) -> list[str]:
     if report.equalized:
         lines.append(f"channels equalized: {output.count(len(report.equalized), 'edge')}, at no cost")
     if report.in_floats:
-        names = ", ".join(shown(name) for name in report.in_floats[:_MOST_NAMES])
+        names = ", ".join(show(name) for name in report.in_floats[:_MOST_NAMES])
         more = ", ..." if len(report.in_floats) > _MOST_NAMES else ""
         edges = output.count(len(report.in_floats), "edge")
         lines.append(f"in floats: {edges} whose 8 bits alone would lose too much: {names}{more}")
     for output_error in report.errors:
-        name = shown(output_error.output)
+        name = show(output_error.output)
         lines.append(f"errors   of {name}: at most {output_error.measured:.4g} measured on {data}")
         if output_error.bound is not None:
             lines[-1] += f"; at most {output_error.bound:.4g} proved for all inputs in their range"

@@ -113,7 +113,7 @@ def _open_workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> I
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
-                have = stack.enter_context(boards.opened(hosts, tasks[0].isa, _warn_of_lost_board, runner))
+                have = stack.enter_context(boards.open_boards(hosts, tasks[0].isa, _warn_of_lost_board, runner))
             for task in tasks:
                 boards.require_measurable(have, task)
             yield partial(boards.tune_task, have)
@@ -149,9 +149,9 @@ def _own_layer(
 
 def _resnet18_layers(names: str | None) -> dict[str, tuple[Geometry, Size]]:
     """Return the named layers of ResNet-18, or all of them."""
-    from bitsynth.bench.resnet18 import LAYERS, named
+    from bitsynth.bench.resnet18 import LAYERS, select_layers
 
-    return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else named(names))}
+    return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else select_layers(names))}
 
 
 def _show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.printable import shown
+from bitsynth.printable import show
 from bitsynth.progress import Progress
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def check_claims(path: Path, say: Progress, *, strict: bool) -> CheckedCertifica
 
 def _find_further_files(whole: Path, checked: list[CheckedCertificate]) -> list[str]:
     """Return the files in the folder of the certificate `whole` that are of no certificate checked."""
-    from bitsynth.network.certificate.objects import proved_files
+    from bitsynth.network.certificate.objects import list_files
     from bitsynth.network.certificate.processors import files_of
     from bitsynth.network.certificate.read import further_files
 
     folder = whole.parent
     listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.certificate.files}
-    return further_files(folder, listed | set(files_of(whole)) | proved_files(whole))
+    return further_files(folder, listed | set(files_of(whole)) | list_files(whole))
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _compare_record(whole: Path, checked: list[CheckedCertificate], *, strict: b
     verdict = f"{len(record.proved)} of {kernels} proved, {len(record.proved_for_all_sizes)} for all sizes"
     verdict += f"; {len(record.proved_layers)} of {layers}"
     text = f"{why}: prove it with --objects" if why else f"as it was proved: {verdict}; not proved again"
-    line = ReportLine("objects", (f"{path.name if why else shown(record.library)}: {text}",), free=True)
+    line = ReportLine("objects", (f"{path.name if why else show(record.library)}: {text}",), free=True)
     facts = {"record": path.name, "library": record.library, "digest": record.digest, "unfit": why}
     counts = {"kernels": len(record.kernels), "proved": len(record.proved)}
     counts |= {"layers": len(record.layers), "proved_layers": len(record.proved_layers)}
@@ -245,7 +245,7 @@ def _quantizer_lines(certificate: NetworkCertificate) -> list[ReportLine]:
 def _step_name(step: StepClaims) -> str:
     """Return the last node of a step, and how many there are before it."""
     before = len(step.nodes) - 1
-    name = shown(step.nodes[-1][0]) if step.nodes else f"conversion of {shown(step.inputs[0])}"
+    name = show(step.nodes[-1][0]) if step.nodes else f"conversion of {show(step.inputs[0])}"
     return f"{name} (+{before})" if before > 0 else name
 
 
@@ -271,7 +271,7 @@ def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progr
     """Return a report line on a kernel of the library, certificate by the digest of its certificate."""
     say(record.name)
     start = time.perf_counter()
-    proved = record.proved()
+    proved = record.load()
     verdict = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
     if z3:
         from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget

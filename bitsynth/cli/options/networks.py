@@ -10,7 +10,7 @@ import typer
 from bitsynth.cli import output
 from bitsynth.cli.options.kernels import ENCODINGS
 from bitsynth.cli.options.output import output_path
-from bitsynth.printable import shown
+from bitsynth.printable import show
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -129,6 +129,6 @@ def warn_of_fixed_batch(graph: Graph, batch: int | None) -> None:
     name, size = next(iter(sizes.items()))
     fixed = f"a batch of {size[0]}" if size else "no batch"
     output.warning(
-        f"--batch {batch} changes nothing: input {shown(name)} has {fixed} in the file; "
+        f"--batch {batch} changes nothing: input {show(name)} has {fixed} in the file; "
         f"export it with an open one, {open_batch_export(name)}"
     )

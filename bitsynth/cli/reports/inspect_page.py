@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 
 from bitsynth.cli.reports.network_cells import carries, range_of, shape_of
-from bitsynth.printable import one_line, shown
+from bitsynth.printable import one_line, show
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts
@@ -29,7 +29,7 @@ def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport |
     titles = ["node", "operator", "shape", "carries", "range", "MAC", "weights", "bytes", *(["by"] if became else [])]
     rows = [_Row(_cells(edge, "input", became)) for edge in facts.inputs]
     rows += [_row(node, edge, became) for node in facts.nodes for edge in node.outputs]
-    memory = [(shown(n.node), n.weights.packed_bytes) for n in facts.nodes if n.weights]
+    memory = [(show(n.node), n.weights.packed_bytes) for n in facts.nodes if n.weights]
     memory += [("arena", report.arena_bytes)] if report else []
     most = max((size for _, size in memory), default=0) or 1
     environment = jinja2.Environment(
@@ -58,4 +58,4 @@ def _cells(edge: EdgeFacts, op: str, became: Mapping[str, str], node: NodeFacts 
     work = f"{node.macs:,}" if node and node.macs else ""
     held = (carries(weights.edge), f"{weights.packed_bytes:,}") if weights else ("", "")
     by = [became.get(node.node, "") if node else ""] if became else []
-    return shown(edge.name), op, shape_of(edge), carries(edge), range_of(edge), work, *held, *by
+    return show(edge.name), op, shape_of(edge), carries(edge), range_of(edge), work, *held, *by

@@ -101,15 +101,15 @@ def _models(report: KernelsReport) -> list[_Column]:
     shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")
 
-    def modelled(name: str, row: KernelRow) -> str:
+    def format_model(name: str, row: KernelRow) -> str:
         return f"{row.model[name]:.2f}" if name in row.model else "-"
 
-    def predicted(name: str, row: KernelRow) -> str:
+    def format_prediction(name: str, row: KernelRow) -> str:
         return f"{row.scoreboard[name]:.2f}" if name in row.scoreboard else "-"
 
     ruled = dict.fromkeys(cpu for row in report.kernels for cpu in row.scoreboard)
-    boards = [(f"{cpu} scoreboard", partial(predicted, cpu)) for cpu in ruled]
-    return [measured, *((n, partial(modelled, n)) for n in shown), *boards]
+    boards = [(f"{cpu} scoreboard", partial(format_prediction, cpu)) for cpu in ruled]
+    return [measured, *((n, partial(format_model, n)) for n in shown), *boards]
 
 
 def _name(row: KernelRow) -> str:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from bitsynth.cli import output
 from bitsynth.cli.output import cut_name
 from bitsynth.cli.reports.weight_names import is_number
-from bitsynth.printable import one_line, shown
+from bitsynth.printable import one_line, show
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts
@@ -31,7 +31,7 @@ def step_name(step: StepReport, weights: Mapping[str, str], room: int) -> str:
     name = step.nodes[-1] if step.nodes else step.edge
     if is_number(name):
         name = next((weights[node] for node in step.nodes if node in weights), name)
-    return f"{cut_name(shown(name), room - len(count))}{count}"
+    return f"{cut_name(show(name), room - len(count))}{count}"
 
 
 def by_whom(step: StepReport, *, brief: bool = False) -> str:

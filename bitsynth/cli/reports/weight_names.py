@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 if TYPE_CHECKING:
     from bitsynth.graph.ir import Graph, Node
@@ -56,4 +56,4 @@ def _origin(edge: str, origins: dict[str, tuple[int, str]]) -> str:
     """Return the initializer behind an edge, which may have a suffix of ours such as `.transpose`; "" if unknown."""
     while edge not in origins and "." in edge:
         edge = edge.rpartition(".")[0]
-    return shown(origins.get(edge, (0, ""))[1])
+    return show(origins.get(edge, (0, ""))[1])

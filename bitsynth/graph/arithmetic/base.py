@@ -33,7 +33,7 @@ class Arithmetic(ABC):
         """Return the numbers of an array of floats, exactly."""
 
     @abstractmethod
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         """Return numbers in a type of the file: floats are rounded to it, real numbers stay as they are."""
 
     @abstractmethod

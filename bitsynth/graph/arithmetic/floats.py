@@ -35,7 +35,7 @@ class Floats(ArrayArithmetic):
     def constant(self, value: Any) -> Quantity:
         return np.asarray(value)
 
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         return cast(number, dtype)
 
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:

@@ -156,7 +156,7 @@ class Fractions(ArrayArithmetic):
         array = np.asarray(value)
         return array if array.dtype == object else _fractions(array)
 
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         return number
 
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:

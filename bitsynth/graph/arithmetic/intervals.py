@@ -114,7 +114,7 @@ class Intervals(Arithmetic):
     def constant(self, value: Any) -> Interval:
         return interval(value)
 
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         return number
 
     def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Interval:

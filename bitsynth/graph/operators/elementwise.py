@@ -187,12 +187,12 @@ def _relu_integers(site: Site, a: Tensor) -> Tensor:
 
 
 def _relu(site: Site, a: Quantity) -> Quantity:
-    return site.maths.maximum(a, site.maths.typed(site.maths.constant(0.0), site.inputs[0].dtype))
+    return site.maths.maximum(a, site.maths.cast(site.maths.constant(0.0), site.inputs[0].dtype))
 
 
 def _scalar(site: Site, value: float | Tensor) -> Quantity:
     """Return a number, or one for each channel, of the file's type."""
-    return site.maths.typed(site.maths.constant(value), site.inputs[0].dtype)
+    return site.maths.cast(site.maths.constant(value), site.inputs[0].dtype)
 
 
 def _leaky_relu(site: Site, a: Quantity) -> Quantity:
@@ -241,7 +241,7 @@ def _clip_integers(site: Site, a: Tensor) -> Tensor:
     return np.clip(a, site["low"], site["high"]).astype(np.int64)
 
 
-def _named_function(name: str) -> Any:
+def _make_function(name: str) -> Any:
     """Return the meaning of an operator that is a function of the arithmetic, by name."""
 
     def meaning(site: Site, a: Quantity) -> Quantity:
@@ -322,12 +322,12 @@ ROWS = (
     elementwise_operator("hard_swish", _hard_swish, floats=True),
     elementwise_operator("clip", _clip, monotone=True, grid=_clip_grid, on_integers=_clip_integers),
     elementwise_operator("power", _power),
-    elementwise_operator("sqrt", _named_function("sqrt"), monotone=True, floats=True),
-    elementwise_operator("exp", _named_function("exp"), floats=True),
-    elementwise_operator("log", _named_function("log"), floats=True),
-    elementwise_operator("erf", _named_function("erf"), floats=True),
-    elementwise_operator("tanh", _named_function("tanh"), floats=True),
-    elementwise_operator("sigmoid", _named_function("sigmoid"), floats=True),
+    elementwise_operator("sqrt", _make_function("sqrt"), monotone=True, floats=True),
+    elementwise_operator("exp", _make_function("exp"), floats=True),
+    elementwise_operator("log", _make_function("log"), floats=True),
+    elementwise_operator("erf", _make_function("erf"), floats=True),
+    elementwise_operator("tanh", _make_function("tanh"), floats=True),
+    elementwise_operator("sigmoid", _make_function("sigmoid"), floats=True),
     elementwise_operator("cast", _identity, monotone=True, grid=for_integers(_same_grid)),
     elementwise_operator("batch_norm", _batch_norm, monotone=True, floats=True),
 )

@@ -94,7 +94,7 @@ def _round_sum(site: Site, total: Quantity) -> list[Any]:
     """Return a sum as integers, or rounded to the type of the file."""
     if isinstance(site.outputs[0].type, Integers):
         return [np.asarray(total).astype(np.int64)]
-    return [site.maths.typed(total, site.outputs[0].dtype)]
+    return [site.maths.cast(total, site.outputs[0].dtype)]
 
 
 def _reduced_shape(site: Site) -> Shape:
@@ -130,7 +130,7 @@ def _extreme_operator(name: str) -> Operator:
 def _softmax(site: Site, value: Any) -> list[Any]:
     (x,), maths, axes = site.numbers([value]), site.maths, site["axes"]
     powers = maths.call("exp", x - maths.max(x, axes))
-    return [maths.typed(powers / maths.sum(powers, axes), site.outputs[0].dtype)]
+    return [maths.cast(powers / maths.sum(powers, axes), site.outputs[0].dtype)]
 
 
 def _infer_softmax(site: Site) -> list[Edge]:

@@ -64,7 +64,7 @@ def _as_result(site: Site, accumulators: Quantity) -> list[Any]:
     (edge,) = site.outputs
     if isinstance(edge.type, Integers):
         return [accumulators.astype(np.int64)]
-    return [site.maths.typed(accumulators, edge.dtype)]
+    return [site.maths.cast(accumulators, edge.dtype)]
 
 
 def _window_matrix(site: Site, image: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class RoundsItself(ABC):
     """Numbers of an arithmetic that has its own way to write each rounding mode."""
 
     @abstractmethod
-    def rounded(self, mode: str) -> Any:
+    def round_by(self, mode: str) -> Any:
         """Return the numbers rounded to integers."""
 
 
@@ -113,4 +113,4 @@ def rounding(mode: str, reference: str) -> Round:
     TensorFlow Lite rounds by `std::round`, which is exact.
     """
     function = ROUNDINGS[mode] if reference in ("exact", "tflite") else _AS_WRITTEN.get(mode, ROUNDINGS[mode])
-    return lambda t: t.rounded(mode) if isinstance(t, RoundsItself) else function(t)
+    return lambda t: t.round_by(mode) if isinstance(t, RoundsItself) else function(t)

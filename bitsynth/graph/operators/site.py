@@ -163,11 +163,11 @@ def elementwise_operator(
     def run(site: Site, *values: Any) -> list[Any]:
         (edge,) = site.outputs
         if not isinstance(edge.type, Integers):
-            return [site.maths.typed(meaning(site, *site.numbers(values)), edge.dtype)]
+            return [site.maths.cast(meaning(site, *site.numbers(values)), edge.dtype)]
         if edge.is_float:
             return [(on_integers or meaning)(site, *values)]
         plain = site.in_floats()
-        return [wrap(plain.maths.typed(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
+        return [wrap(plain.maths.cast(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
 
     return Operator(name, "elementwise", infer, run, monotone, meaning)
 

@@ -53,8 +53,8 @@ def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> 
 def _divide_by_scale(site: Site, x: Quantity) -> Quantity:
     """Return x / scale, plus the zero point if it is added before rounding."""
     maths = site.maths
-    t = x / maths.typed(maths.constant(site["scale"]), site["real"])
-    return t + maths.typed(maths.constant(site["zero"]), site["real"]) if site["zero_first"] else t
+    t = x / maths.cast(maths.constant(site["scale"]), site["real"])
+    return t + maths.cast(maths.constant(site["zero"]), site["real"]) if site["zero_first"] else t
 
 
 def _quantize_step(site: Site) -> _StepFunction:
@@ -201,7 +201,7 @@ def _lookup_operator() -> Operator:
 def _count_step(site: Site) -> _StepFunction:
     thresholds, step, least = site["thresholds"], site["step"], site["least"]
 
-    def counted(t: Tensor) -> Tensor:
+    def count_levels(t: Tensor) -> Tensor:
         axis = site["axis"]
         shape = [-1 if k == axis else 1 for k in range(t.ndim)]
         count = np.zeros(t.shape, np.int64)
@@ -209,7 +209,7 @@ def _count_step(site: Site) -> _StepFunction:
             count += t >= column.reshape(shape)
         return np.asarray(least + step * count)
 
-    return counted
+    return count_levels
 
 
 def _count_grid(site: Site) -> Integers:
@@ -230,7 +230,7 @@ def _drop_bits(site: Site, x: Quantity) -> Quantity:
 
 def _whole_codes(site: Site, x: Quantity) -> Quantity:
     maths = site.maths
-    scale, zero = (maths.typed(maths.constant(site[k]), site["real"]) for k in ("scale", "zero"))
+    scale, zero = (maths.cast(maths.constant(site[k]), site["real"]) for k in ("scale", "zero"))
     return x / scale + zero
 
 

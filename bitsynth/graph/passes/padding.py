@@ -28,13 +28,13 @@ def fuse_padding(graph: Graph) -> Graph:
         %y = conv(%x, %w, window=3x3 with padding 1)
     """
     makers = graph.makers
-    fused = {node.name: conv for node in graph.nodes if (conv := _fused_conv(graph, makers, node))}
+    fused = {node.name: conv for node in graph.nodes if (conv := _fuse_conv(graph, makers, node))}
     if not fused:
         return graph
     return rebuild(graph, (fused.get(node.name, node) for node in graph.nodes))
 
 
-def _fused_conv(graph: Graph, makers: Mapping[str, Node], node: Node) -> Node | None:
+def _fuse_conv(graph: Graph, makers: Mapping[str, Node], node: Node) -> Node | None:
     """Return a convolution of a padded image as one of the image; None of other nodes."""
     pad = _find_pad(graph, makers, node.inputs[0]) if node.op == "conv" else None
     if pad is None:

@@ -40,7 +40,7 @@ def fuse_quantizers(graph: Graph) -> Graph:
             continue  # it subtracts a zero point before a product; what it reads is an edge of the file
         maker = nodes[makers[node.inputs[0]].name]
         if maker.op in _QUANTIZERS and graph.only_reader(node.inputs[0]):
-            fused = _fused_quantizer(maker, node, edges)
+            fused = _fuse_quantizer(maker, node, edges)
             if fused is not None:
                 nodes[maker.name] = fused
                 makers[node.outputs[0]] = maker
@@ -60,7 +60,7 @@ def _cuts_or_views(graph: Graph, node: Node) -> bool:
     return before.type.low is after.type.low and before.type.high is after.type.high
 
 
-def _fused_quantizer(maker: Node, node: Node, edges: dict[str, Edge]) -> Node | None:
+def _fuse_quantizer(maker: Node, node: Node, edges: dict[str, Edge]) -> Node | None:
     """Return the quantizer that gives the codes of `node`, which reads those of `maker`; None if there is none."""
     kind, edge = edges[node.outputs[0]].type, edges[node.outputs[0]]
     if not isinstance(kind, Integers) or kind.low.size != 1 or kind.high.size != 1:

@@ -48,7 +48,7 @@ def merge_shuffles(graph: Graph) -> Graph:
         if not node.inputs or node.inputs[0] not in gathers:
             return False
         source, channels = gathers[node.inputs[0]]
-        if (selected := _selected_channels(graph, node)) is not None:
+        if (selected := _find_selected_channels(graph, node)) is not None:
             gather(builder, node, source, channels[selected])
             return True
         if node.op == "conv" and _sums_all_channels(graph, node, source, channels):
@@ -90,7 +90,7 @@ def _maker(makers: Mapping[str, Node], node: Node | None, op: str) -> Node | Non
     return maker if maker is not None and maker.op == op else None
 
 
-def _selected_channels(graph: Graph, node: Node) -> Tensor | None:
+def _find_selected_channels(graph: Graph, node: Node) -> Tensor | None:
     """Return the channels that a gather or slice selects from its input; None if the node does anything else."""
     if node.op == "gather" and node.attributes["axis"] == _CHANNELS and np.ndim(node.attributes["places"]) == 1:
         return np.asarray(node.attributes["places"])

@@ -122,7 +122,7 @@ def _shorten(graph: Graph, run: _Run) -> Graph:
         nonlocal edge
         if node.name not in names:
             return False
-        inputs, attributes = _shortened_operands(builder, run, node, edge)
+        inputs, attributes = _shorten_operands(builder, run, node, edge)
         edge = node.outputs[0] if node is run.reader else builder.fresh(f"{node.outputs[0]}.read")
         builder.repeat(replace(node, inputs=inputs, outputs=(edge,), attributes=attributes))
         return True
@@ -130,7 +130,7 @@ def _shorten(graph: Graph, run: _Run) -> Graph:
     return rewrite(graph, replace_node)
 
 
-def _shortened_operands(
+def _shorten_operands(
     builder: GraphBuilder, run: _Run, node: Node, before: str
 ) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """Return the inputs and attributes of a node for the kept channels; but for the first node it reads `before`."""

@@ -16,7 +16,7 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file
 from bitsynth.graph.read import tflite
 from bitsynth.graph.types import Tensor, is_float
-from bitsynth.printable import one_line, shown
+from bitsynth.printable import one_line, show
 
 INSTALL_ONNX = "pip install 'onnx>=1.20,<2'"
 """The command that installs the package that reads files."""
@@ -38,7 +38,7 @@ def require_onnx() -> Any:
 
 
 @contextmanager
-def named(path: Path) -> Iterator[None]:
+def name_in_errors(path: Path) -> Iterator[None]:
     """Put the file's name before the message of a SpecError raised inside, and make its names printable."""
     try:
         yield
@@ -55,7 +55,7 @@ def load(path: Path) -> Any:
     """
     onnx = require_onnx()
     data = _read(path)
-    with named(path):
+    with name_in_errors(path):
         if is_tflite_file(path, data):
             return prepare(tflite.parse(data), None)
         try:
@@ -140,7 +140,7 @@ def _require_text(model: Any) -> None:
 
 def name_of(node: Any) -> str:
     """Return what errors call a node of a file: its operator, and its name or that of its first output."""
-    return shown(f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}")
+    return show(f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}")
 
 
 def edge_names(graph: Any) -> frozenset[str]:

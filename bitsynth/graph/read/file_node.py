@@ -16,7 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor, cast, is_float, limits
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 MAX_FOLDING_ERROR = 2.0**-21
 """The relative error of a number that an exporter folded in float32: a few roundings."""
@@ -54,7 +54,7 @@ class FileNode:
     graph: GraphBuilder
 
     def __str__(self) -> str:
-        return shown(f"{self.op} {self.name}")
+        return show(f"{self.op} {self.name}")
 
     def fail(self, why: str) -> SpecError:
         """Return a SpecError that names this node; the caller raises it."""

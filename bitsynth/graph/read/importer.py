@@ -121,7 +121,7 @@ class _Import:
             )
         self.edges.update(self._constants(self.model.graph))
         self._read_nodes(self.model.graph)
-        return self._finished()
+        return self._finish()
 
     def _constants(self, graph: Any) -> dict[str, str]:
         """Return the edges of a graph's initializers by their names in the file."""
@@ -309,7 +309,7 @@ class _Import:
             if (first := self.graph.transposed.get((self.edges[name], order))) and rank > 2:
                 self.edges.setdefault(f"{name}{CHANNELS_FIRST}", first)
 
-    def _finished(self) -> Graph:
+    def _finish(self) -> Graph:
         """Return the graph of the outputs; SpecError if an output is missing."""
         outputs = []
         for given in self.model.graph.output:
@@ -424,7 +424,7 @@ def read(
         return _import(file.prepare(source, None), batch, reference, codes, fixed or {}, shapes or {})
     path = Path(source)
     model = file.load(path)
-    with file.named(path):
+    with file.name_in_errors(path):
         return _import(model, batch, reference, codes, fixed or {}, shapes or {})
 
 

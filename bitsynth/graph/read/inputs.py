@@ -16,7 +16,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.read.file import dtype_of, require_known_type, require_onnx
 from bitsynth.graph.types import Shape, Tensor, cast
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 Shapes = Mapping[str, int | Sequence[int]]
 """Shapes of inputs and sizes of symbols, by name."""
@@ -103,10 +103,10 @@ def _symbol_sizes(file_shapes: Mapping[str, list[int | str]], shapes: Shapes, ba
     """Return the size of each symbol that `shapes` or `batch` settles; SpecError if it would have two sizes."""
     symbols = {dim for dims in file_shapes.values() for dim in dims if isinstance(dim, str) and dim}
     if unknown := [name for name in shapes if name not in file_shapes and name not in symbols]:
-        open_sizes = f"; open sizes: {', '.join(map(shown, sorted(symbols)))}" if symbols else ""
+        open_sizes = f"; open sizes: {', '.join(map(show, sorted(symbols)))}" if symbols else ""
         raise SpecError(
             f"--shape {unknown[0]}: neither an input nor an open size of the file; "
-            f"inputs: {', '.join(map(shown, file_shapes))}{open_sizes}"
+            f"inputs: {', '.join(map(show, file_shapes))}{open_sizes}"
         )
     sizes: dict[str, int] = {}
 
@@ -131,7 +131,7 @@ def _symbol_sizes(file_shapes: Mapping[str, list[int | str]], shapes: Shapes, ba
 def _describe_open(name: str, dims: Sequence[int | str], sizes: Sequence[int]) -> str:
     """Return the text of an error about an input that has open sizes, with the option that gives them."""
     still_open = [k for k, size in enumerate(sizes) if not size]
-    names = [shown(str(dims[k])) or "unknown" for k in still_open]
+    names = [show(str(dims[k])) or "unknown" for k in still_open]
     axes = ", ".join(f"axis {k} is {size}" for k, size in zip(still_open, names, strict=True))
     if still_open == [0]:
         return f"input {name}: {axes}; fix the batch with --batch N"

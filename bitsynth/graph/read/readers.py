@@ -76,12 +76,12 @@ def require_known(nodes: Sequence[Any]) -> None:
     if not unknown:
         return
     first = unknown[0]
-    why = f"{file.name_of(first)}: {_unknown(first.op_type, first.domain)}"
+    why = f"{file.name_of(first)}: {_explain_unknown(first.op_type, first.domain)}"
     others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
     raise SpecError(why + (f"; the same holds for {', '.join(others)}" if others else ""))
 
 
-def _unknown(op: str, domain: str) -> str:
+def _explain_unknown(op: str, domain: str) -> str:
     """Return why an operator is not read, and what to do."""
     where = f" of {domain}" if domain else ""
     if op == "FloatQuant":

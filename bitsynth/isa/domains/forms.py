@@ -70,11 +70,11 @@ class LinearForm:
     lo: int
     hi: int
 
-    def shifted(self, delta: int) -> LinearForm:
+    def shift(self, delta: int) -> LinearForm:
         """Return the form plus `delta`."""
         return LinearForm(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
 
-    def scaled(self, factor: int) -> LinearForm:
+    def scale(self, factor: int) -> LinearForm:
         """Return the form times `factor`."""
         atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
         low, high = sorted((self.lo * factor, self.hi * factor))
@@ -158,7 +158,7 @@ def _form_of_pieces(x: Concat) -> LinearForm:
         form = as_form(piece)
         if k + 1 < len(x.pieces):
             require(0 <= form.lo and form.hi < 1 << bits, f"a {bits}-bit piece may hold [{form.lo}, {form.hi}]")
-        out, offset = add_forms(out, form.scaled(1 << offset)), offset + bits
+        out, offset = add_forms(out, form.scale(1 << offset)), offset + bits
     return out
 
 

@@ -25,7 +25,7 @@ from bitsynth.isa.domains.forms import (
     side_by_side,
 )
 from bitsynth.isa.domains.pieces import WORD, field_of, fields, gate, require_meeting, sum_by_pieces
-from bitsynth.isa.domains.sums import Ranges, affine_lookup, interval, product, ranged, selected_parts, tightened
+from bitsynth.isa.domains.sums import Ranges, affine_lookup, find_range, interval, product, select_parts, tighten
 
 
 @dataclass
@@ -52,21 +52,21 @@ class LinearDomain:
             return sums
         if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
             return fields(a, b, self.rows)
-        return self._known(add_forms(as_form(a), as_form(b)), w)
+        return self._find_range(add_forms(as_form(a), as_form(b)), w)
 
-    def _known(self, x: LinearForm, w: int) -> LinearForm:
+    def _find_range(self, x: LinearForm, w: int) -> LinearForm:
         """Return a difference with its exact range, as terms may have cancelled; multiples of 2**w are 0."""
         if x.lo >= 0 or not x.atoms.keys() <= self.ranges.keys():
             return x
         atoms = {key: by for key, by in x.atoms.items() if any(c % (1 << w) for c in by)}
-        return ranged(LinearForm(x.const, atoms, x.lo, x.hi), self.ranges)
+        return find_range(LinearForm(x.const, atoms, x.lo, x.hi), self.ranges)
 
     def sub(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(b, int) and b == 0:
             return a
         if isinstance(a, int) and isinstance(b, int):
             return (a - b) & ((1 << w) - 1)
-        return self._known(add_forms(as_form(a), as_form(b).scaled(-1)), w)
+        return self._find_range(add_forms(as_form(a), as_form(b).scale(-1)), w)
 
     def mul(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
@@ -76,7 +76,7 @@ class LinearDomain:
         if not isinstance(b, int):
             return product(as_form(a), as_form(b))
         signed = b - (1 << w) if b >> (w - 1) else b
-        return as_form(a).scaled(signed)
+        return as_form(a).scale(signed)
 
     def and_(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
@@ -107,7 +107,7 @@ class LinearDomain:
         if isinstance(a, int):
             return ~a & every
         if not isinstance(a, BitField):
-            return as_form(a).scaled(-1).shifted(-1)
+            return as_form(a).scale(-1).shift(-1)
         return BitField(self.full & ~a.tt, a.column, a.position, a.mask, every & ~a.mask & ~a.ones)
 
     def or_(self, a: Payload, b: Payload, w: int) -> Payload:
@@ -128,7 +128,7 @@ class LinearDomain:
         if not isinstance(a, BitField):
             require(b in (0, 1 << (w - 1)), "xor of two sums is not linear")
             assert isinstance(b, int)
-            return as_form(a).shifted(b)
+            return as_form(a).shift(b)
         require(isinstance(b, int | BitField), "xor of two sums is not linear")
         if isinstance(b, BitField) and a.mask == b.mask and not a.ones and not b.ones:
             require_meeting(a, b)
@@ -170,7 +170,7 @@ class LinearDomain:
         if isinstance(a, Concat):
             return side_by_side([(a, w), (0, to - w)]) if to > w else a
         if isinstance(a, LinearForm):
-            a = a if 0 <= a.lo and a.hi < 1 << w else tightened(a, self.rows)
+            a = a if 0 <= a.lo and a.hi < 1 << w else tighten(a, self.rows)
             require(0 <= a.lo and a.hi < 1 << w, f"a {w}-bit lane is widened but may hold [{a.lo}, {a.hi}]")
         return a
 
@@ -181,7 +181,7 @@ class LinearDomain:
         if isinstance(a, Concat | TableEntry):
             a = as_form(a)
         if isinstance(a, LinearForm) and not (-half <= a.lo and a.hi < half):
-            a = tightened(a, self.rows)
+            a = tighten(a, self.rows)
         lo, hi = interval(a)
         require(-half <= lo and hi < half, f"a signed {w}-bit lane is widened but may hold [{lo}, {hi}]")
         return a
@@ -206,7 +206,7 @@ class LinearDomain:
         assert isinstance(index, BitField)
         require((index.mask | index.ones) < size, "an index beyond the table")
         if isinstance(table[0], TableEntry):
-            return selected_parts(table, table[0].parts, index)
+            return select_parts(table, table[0].parts, index)
         if isinstance(table[0], Concat):
             return self._piecewise(table, index)
         entries = [e for e in table if isinstance(e, int)]

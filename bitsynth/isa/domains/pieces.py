@@ -19,7 +19,7 @@ from bitsynth.isa.domains.forms import (
     require,
     side_by_side,
 )
-from bitsynth.isa.domains.sums import tightened
+from bitsynth.isa.domains.sums import tighten
 
 
 def gate(a: BitField, b: BitField) -> Payload:
@@ -93,7 +93,7 @@ def fields(a: BitField, b: BitField, rows: int) -> Payload:
     start = 0
     for end in range(1, WORD + 1):
         left, right = (as_form(cut(x, start, end)) for x in (a, b))
-        part = tightened(add_forms(left, right), rows)
+        part = tighten(add_forms(left, right), rows)
         if 0 <= part.lo and part.hi < 1 << end - start:
             out.append((part if part.atoms else part.const, end - start))
             start = end

@@ -33,7 +33,7 @@ from bitsynth.isa.domains.forms import (
 Ranges = Mapping[Hashable, tuple[int, int]]
 
 
-def tightened(x: LinearForm, rows: int) -> LinearForm:
+def tighten(x: LinearForm, rows: int) -> LinearForm:
     """Return the same combination with the exact range of its bits, if they are of one column.
 
     Bits at one position are functions of the same codes, so their greatest joint sum may
@@ -75,7 +75,7 @@ def _unpack_table(table: int, rows: int) -> NDArray[np.uint8]:
     return np.unpackbits(packed, count=rows, bitorder="little")
 
 
-def ranged(x: LinearForm, ranges: Ranges) -> LinearForm:
+def find_range(x: LinearForm, ranges: Ranges) -> LinearForm:
     """Return the same combination of unknowns with the range that follows from theirs."""
     ends = [sorted((c * ranges[key][0], c * ranges[key][1])) for key, by in x.atoms.items() for c in by]
     return LinearForm(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
@@ -92,7 +92,7 @@ def product(a: LinearForm, b: LinearForm) -> LinearForm:
     atoms: dict[Hashable, Mapping[int, int]] = {}
     for x, y in ((a, b), (b, a)):
         if y.const:
-            add_atoms(atoms, x.scaled(y.const).atoms)
+            add_atoms(atoms, x.scale(y.const).atoms)
     others = _terms(b)
     for left, (coef, mask) in _terms(a):
         for right, (times, where) in others:
@@ -136,7 +136,7 @@ def _both(left: int, right: int) -> WideTable:
     return WideTable(left & right)
 
 
-def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
+def gate(x: LinearForm, index: BitField, n: int) -> LinearForm:
     """Return `x` if bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
     bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
@@ -145,14 +145,14 @@ def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
     return selected
 
 
-def selected_parts(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:
+def select_parts(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:
     """Return the lookup lemma for a table of partial sums: the parts the index's bits select."""
     for e, entry in enumerate(table):
         sums = isinstance(entry, TableEntry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
         if not sums:
             raise Inexact(f"entry {e} of the table is not the sum its number selects")
     fixed = [part for n, part in enumerate(parts) if index.ones >> n & 1]
-    return total([*fixed, *(gated(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
+    return total([*fixed, *(gate(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
 
 
 def affine_lookup(table: Sequence[int], index: BitField) -> LinearForm:

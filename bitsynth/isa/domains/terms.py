@@ -219,12 +219,12 @@ class TermDomain:
         return self._gate("or", a, b, w, lambda x, m, bits: (1 << bits) - 1 if m else x)
 
     def xor(self, a: TermPayload, b: TermPayload, w: int) -> TermPayload:
-        return self._gate("xor", a, b, w, lambda x, m, bits: self._inverted(x, bits) if m else x)
+        return self._gate("xor", a, b, w, lambda x, m, bits: self._invert(x, bits) if m else x)
 
     def not_(self, a: TermPayload, w: int) -> TermPayload:
         return self.xor(a, (1 << w) - 1, w)
 
-    def _inverted(self, x: TermPayload, bits: int) -> TermPayload:
+    def _invert(self, x: TermPayload, bits: int) -> TermPayload:
         """Return each bit of a payload inverted."""
         return x ^ (1 << bits) - 1 if isinstance(x, int) else self._of_products(_products(x) ^ {frozenset()}, bits)
 
@@ -258,13 +258,13 @@ class TermDomain:
         ends = sorted(self._ends(a, w) | self._ends(b, w) | set(range(_BYTE, w, _BYTE)) | {w})
         sizes = [last - first for first, last in zip([0, *ends], ends, strict=False)]
         out: list[Piece] = []
-        for x, y, bits in zip(self._divided(a, w, sizes), self._divided(b, w, sizes), sizes, strict=True):
+        for x, y, bits in zip(self._divide(a, w, sizes), self._divide(b, w, sizes), sizes, strict=True):
             if isinstance(x, int) and isinstance(y, int):
                 part: TermPayload = x & y if op == "and" else x | y if op == "or" else x ^ y
             elif isinstance(x, int) or isinstance(y, int):
                 of, mask = (y, x) if isinstance(x, int) else (x, y)
                 assert isinstance(mask, int)
-                part = self._masked(of, mask, bits, masked)
+                part = self._mask(of, mask, bits, masked)
             elif x is y:
                 part = 0 if op == "xor" else x
             else:
@@ -272,7 +272,7 @@ class TermDomain:
             out += self._pieces(part, bits)
         return self._whole(out)
 
-    def _masked(
+    def _mask(
         self, x: TermPayload, mask: int, bits: int, masked: Callable[[TermPayload, int, int], TermPayload]
     ) -> TermPayload:
         """Return a gate of `x` and a constant, in runs of equal bits of the constant."""
@@ -287,7 +287,7 @@ class TermDomain:
             first = last
         return self._whole(out)
 
-    def _divided(self, x: TermPayload, w: int, sizes: Sequence[int]) -> list[TermPayload]:
+    def _divide(self, x: TermPayload, w: int, sizes: Sequence[int]) -> list[TermPayload]:
         """Return the parts of a payload of these bits, the lowest first, each of which lies in one piece."""
         out: list[TermPayload] = []
         pieces, gone = iter(self._pieces(x, w)), 0

@@ -24,7 +24,7 @@ class UnitConstants:
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
         """For each input the channel at each position of the unit; channel order unless a program overrides it."""
-        return unmoved(self.spec, self.unit)
+        return find_unmoved(self.spec, self.unit)
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class UnitConstants:
         return out
 
 
-def unmoved(spec: ElementwiseSpec, unit: int) -> tuple[tuple[int, ...], ...]:
+def find_unmoved(spec: ElementwiseSpec, unit: int) -> tuple[tuple[int, ...], ...]:
     """Return the orders of inputs whose positions are channels; none of what no position has of its own."""
     return tuple(() if x.is_shared else tuple(range(unit)) for x in spec.inputs)
 

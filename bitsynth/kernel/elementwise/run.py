@@ -33,7 +33,7 @@ def at(program: ElementwiseProgram, given: Values, channel: int) -> dict[str, li
 def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[Any]:
     """Return the result of each channel of the unit."""
     trace = Trace(load(program.isa), domain)
-    registers = _executed(program, trace, given)
+    registers = _execute(program, trace, given)
     if program.spec.out != "words":
         return _lanes(program, domain, registers)
     bits, planes = _bits(domain, registers), range(program.spec.planes)
@@ -41,7 +41,7 @@ def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[
     return [domain.join([bits[at] for at in of_channel], 1) for of_channel in places]
 
 
-def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[Register]:
+def _execute(program: ElementwiseProgram, trace: Trace, given: Values) -> list[Register]:
     """Run the program; the registers of results."""
     trace.bind_constants(program.constants)
     for input_ in program.spec.inputs:
@@ -82,7 +82,7 @@ def _run_loop(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, give
 def _lanes(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:
     """Return the lanes of results, channel by channel."""
     size = program.spec.out_bits
-    views = [r.viewed_as(domain, VecType("u", size, r.type.total_bits // size)) for r in registers]
+    views = [r.view_as(domain, VecType("u", size, r.type.total_bits // size)) for r in registers]
     return [lane for view in views for lane in view.lanes][: program.unit]
 
 
@@ -95,7 +95,7 @@ def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArr
     """Return results (channels, inputs) for arrays (values, positions or 1, inputs), in the program's order."""
     domain, spec = ConcreteDomain(), program.spec
     with np.errstate(over="ignore"):
-        registers = _executed(program, ArrayTrace(load(program.isa), domain), payloads(spec, given))
+        registers = _execute(program, ArrayTrace(load(program.isa), domain), payloads(spec, given))
         if spec.out != "words":
             return np.stack(np.broadcast_arrays(*_lanes(program, domain, registers)))
         bits = np.stack(np.broadcast_arrays(*_bits(domain, registers)))
@@ -103,7 +103,7 @@ def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArr
         return np.asarray(domain.join([bits[at] for at in places], 1))
 
 
-def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
+def compute_wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     """Return the results that the spec wants for the same arrays."""
     with np.errstate(over="ignore"):
         results = program.spec.value(ConcreteDomain(), in_channels(program, given))
@@ -120,9 +120,9 @@ def in_channels(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) 
 
 def payloads(spec: ElementwiseSpec, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
     """Return the bits of arrays of inputs."""
-    return {x.name: _unsigned(given[x.name], x.lane.bits) for x in spec.inputs}
+    return {x.name: _to_unsigned(given[x.name], x.lane.bits) for x in spec.inputs}
 
 
-def _unsigned(values: NDArray[Any], bits: int) -> NDArray[np.uint64]:
+def _to_unsigned(values: NDArray[Any], bits: int) -> NDArray[np.uint64]:
     raw = values.view(f"u{values.itemsize}") if values.dtype.kind == "f" else values
     return raw.astype(np.uint64) & np.uint64((1 << bits) - 1)

@@ -92,7 +92,7 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: i
                     starts[register] = Value.of(Role.START, register.number, row=group)
                     lines.append(Step(starts[register], memory.add_tile, (loaded_from, more[-1])))
         flushed = kernel.of_group(loop, group)
-        program = [_renamed(s, starts, group) for s in flushed.flush]
+        program = [_rename(s, starts, group) for s in flushed.flush]
         if flushed is not loop:
             early = _independent_of(program, starts.values())
             lines, program = [*early, *lines], [s for s in program if s not in early]
@@ -101,9 +101,9 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: i
     return Loop(1, tuple(lines), ())
 
 
-def _renamed(step: Step, starts: Mapping[Value, Value], group: int) -> Step:
+def _rename(step: Step, starts: Mapping[Value, Value], group: int) -> Step:
     """Return a step of a flush for a group of rows, whose tile registers are in `starts`."""
-    return step.renamed(lambda value: starts.get(value) or value.of_row(group))
+    return step.rename(lambda value: starts.get(value) or value.of_row(group))
 
 
 def _independent_of(program: Iterable[Step], tile: Iterable[Value]) -> list[Step]:

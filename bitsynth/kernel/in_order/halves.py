@@ -116,7 +116,7 @@ def _split(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
         if word or (not step.args and step.dst in only_words):
             continue
         if step.args or step.dst not in whole:
-            yield step.changed(args=tuple(words.get(a, a) for a in step.args))
+            yield step.replace(args=tuple(words.get(a, a) for a in step.args))
             continue
         for value in (step.dst if step.dst == whole[0] else None, next_load.get(step.dst)):
             yield from (Step(value.of_part(half), forms.load, ()) for half in HALVES if value)

@@ -32,7 +32,7 @@ from bitsynth.isa.value import Part, Value
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import is_join, split_loads
 from bitsynth.kernel.in_order.list_scheduling import ListScheduler, LoopInstruction, issue
-from bitsynth.kernel.order import interleaved, row_by_row, vector_accs
+from bitsynth.kernel.order import interleave, row_by_row, vector_accs
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW = 48
@@ -111,7 +111,7 @@ def pipeline_loop(kernel: Kernel, loop: Pass) -> PipelinedLoop:
     isa = load(kernel.isa)
     flats = [row_by_row(kernel, loop, loop.step)]
     if kernel.active_scalar_pass is None and not row_free(loop.step.steps):
-        flats.append(interleaved(kernel, loop.step))
+        flats.append(interleave(kernel, loop.step))
     copies = _copies(isa, kernel, loop, flats[0])
     candidates = [
         candidate
@@ -223,7 +223,7 @@ def _repeat(flat: Loop, copies: int) -> Loop:
     for copy in range(copies):
         for s in flat.steps:
             args = tuple(starts[a] if a in starts else a.of_copy(copy) for a in s.args)
-            out.append(s.changed(dst=s.dst.of_copy(copy), args=args))
+            out.append(s.replace(dst=s.dst.of_copy(copy), args=args))
         starts = {acc.name: acc.next.of_copy(copy) for acc in flat.accs}
     accs = tuple(msgspec.structs.replace(acc, next=starts[acc.name]) for acc in flat.accs)
     return msgspec.structs.replace(flat, steps=tuple(out), accs=accs)

@@ -31,7 +31,7 @@ from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 from bitsynth.spec.rescaling import CodeForm
-from bitsynth.spec.residual import ELEMENTS, added
+from bitsynth.spec.residual import ELEMENTS, add_to_sums
 
 
 class Epilogue(ABC):
@@ -107,7 +107,7 @@ class Epilogue(ABC):
         inputs = {"c": (-factor * residual.zero_point).astype(np.int32)}
         if (factor != 1).any():
             inputs["f"] = factor.astype(np.int32)
-        spec = added(ELEMENTS[residual.type], factor="f" in inputs)
+        spec = add_to_sums(ELEMENTS[residual.type], factor="f" in inputs)
         return spec, inputs, replace(sums, bound=min(sums.bound + most, -int(INT32.min)))
 
     @property

@@ -19,7 +19,7 @@ from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import plain_array
 from bitsynth.spec.rescaling import CodeForm, ValueTerms, is_number, is_small
-from bitsynth.spec.residual import ELEMENTS, rounded, scaled
+from bitsynth.spec.residual import ELEMENTS, round_to_codes, scale_sums
 
 _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
 _MIN_HALVED_EXACTLY = np.float32(2.0**-125)
@@ -59,7 +59,7 @@ def rescale_spec(value: ValueTerms, codes: CodeForm, *, bias: bool, small: bool 
     """
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
-    code = codes.clamped(f"sext(nearest({text}), 64)")
+    code = codes.clamp(f"sext(nearest({text}), 64)")
     form = f"{'_small' if small else ''}{'_bias' if bias else ''}{value.name}"
     return codes.spec(SpecKind.RESCALE, form, inputs, code, [(is_small if small else is_number)(text)])
 
@@ -73,7 +73,7 @@ def gated_spec(value: ValueTerms, codes: CodeForm) -> ElementwiseSpec:
     gate = f"fadd(fmul({scaled}, g), a)"
     text = f"fmul({scaled}, smin(smax({gate}, 0), {ONE}))"
     shared = ElementInput("g", "u32", "all"), ElementInput("a", "u32", "all")
-    code = codes.clamped(f"sext(nearest({text}), 64)")
+    code = codes.clamp(f"sext(nearest({text}), 64)")
     assumed = [is_number(gate), is_number(text)]
     return codes.spec(SpecKind.GATED, value.name, (*value.inputs, _SCALE, _BIAS, *shared), code, assumed)
 
@@ -144,7 +144,7 @@ class FloatValues(Epilogue):
         floats = {"m": given["scale"], "b": given["bias"], "f": self.residual_factors(channels)}
         zero = np.array(residual.zero_point, np.int32)
         inputs = {**{name: x.view(np.uint32) for name, x in floats.items()}, "z": zero}
-        spec = scaled(ELEMENTS[residual.type])
+        spec = scale_sums(ELEMENTS[residual.type])
         return spec, {x.name: inputs[x.name] for x in spec.inputs if x.name in inputs}, sums
 
 
@@ -292,7 +292,7 @@ class Rescale(FloatValues, ClampedCodes):
         codes = self._code_form(planes)
         limits = self._code_inputs(codes)
         if self.residual is not None:
-            yield rounded(codes), limits
+            yield round_to_codes(codes), limits
         elif lowered := self._lower_values(sums):
             value, inputs = lowered
             if self.gate is None:

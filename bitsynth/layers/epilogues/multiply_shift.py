@@ -40,7 +40,7 @@ def multiply_shift_spec(value: ValueTerms, codes: CodeForm, *, wide: bool = Fals
     types = {"m": "s32", "u": "s64" if wide else "s32", "d": "s32", "n": "s32"}
     inputs = (*value.inputs, *(ElementInput(name, kind, "channel") for name, kind in types.items()))
     form = f"{'_wide' if wide else ''}{value.name}"
-    return codes.spec(SpecKind.MULTIPLY_SHIFT, form, inputs, codes.clamped(shifted), ["bit(ult(n, 32))"])
+    return codes.spec(SpecKind.MULTIPLY_SHIFT, form, inputs, codes.clamp(shifted), ["bit(ult(n, 32))"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ def requantize_spec(codes: CodeForm, *, row: bool, wide: bool, even: bool = Fals
     ends = [ElementInput("k", f"s{size}", "channel"), *([ElementInput("g", f"s{size}", "channel")] if even else [])]
     inputs = (*value.inputs, _MULTIPLIER, *ends, ElementInput("n", "s32", "all"))
     form = f"{size}{'_even' if even else ''}{value.name}"
-    code = codes.clamped(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
+    code = codes.clamp(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
     return codes.spec(SpecKind.REQUANTIZE, form, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])
 
 
@@ -46,7 +46,7 @@ def requantize_any_spec(codes: CodeForm, *, even: bool = False) -> ElementwiseSp
     product = "sext(s, 64) * sext(m, 64)"
     rounded = f"{product} + g + (lsr({product}, zext(n, 64)) & 1)" if even else f"{product} + g"
     shared = ElementInput("g", "s64", "all"), ElementInput("n", "s32", "all")
-    code = codes.clamped(f"asr({rounded}, zext(n, 64))")
+    code = codes.clamp(f"asr({rounded}, zext(n, 64))")
     form = f"_any{'_even' if even else ''}"
     return codes.spec(
         SpecKind.REQUANTIZE, form, (SUM, _MULTIPLIER, *shared), code, ["bit(ult(n, 63))", "bit(ult(g, 1 << 61 | 1))"]

@@ -25,7 +25,7 @@ from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.packed_codes import Packed, pack_words, packed_words, unpack_words
 from bitsynth.layers.pool import Pool, pool_of
-from bitsynth.run.arguments import aligned
+from bitsynth.run.arguments import make_aligned
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
@@ -221,7 +221,7 @@ class Glue(ABC):
         """Return memory for the results."""
         batch, height, width = given[0].shape[:3]
         shape = (batch, *self.out_size(height, width), self.output.elements)
-        return aligned(math.prod(shape), self.output.dtype).reshape(shape)
+        return make_aligned(math.prod(shape), self.output.dtype).reshape(shape)
 
     def _run(self, given: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
         """Run once; one thread of Python at a time, which has the scratch memory."""
@@ -285,7 +285,7 @@ class Glue(ABC):
 
     def _describe_call(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
         description = self.constants.described(call)
-        room = aligned(description.size, np.uint8)
+        room = make_aligned(description.size, np.uint8)
         room[:] = description
         return room
 

@@ -87,7 +87,7 @@ class Dequantize(Glue):
         quantization = as_quantization(quantization, "quantization")
         source, output = Activations(channels, quantization.operand, layout), Activations(channels, None)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
-        operand, program = quantization.operand, specs.dequantized()
+        operand, program = quantization.operand, specs.dequantize()
         numbers = {"f": operand.scale, "k": operand.offset - quantization.zero_point}
         floats: Numbers = {"op": "dequantize", "program": program.name, "period": _period(channels)}
         super().__init__([source], output, floats, _arrays(program, numbers, self.scale), **options)
@@ -103,7 +103,7 @@ def _quantizer_spec(out: Quantization, limits: tuple[int, int]) -> tuple[Element
         return specs.signs(), {}
     low, high = np.array(limits, np.float32) - np.float32(out.zero_point)
     bits = {name: int(x.view(np.uint32)) for name, x in (("l", low), ("h", high))}
-    return specs.quantized(), {**bits, "z": out.zero_point - out.operand.offset}
+    return specs.quantize(), {**bits, "z": out.zero_point - out.operand.offset}
 
 
 def _period(channels: int) -> int:

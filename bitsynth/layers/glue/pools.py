@@ -114,7 +114,7 @@ _INT64_MAX = 2**63 - 1
 _MAX_SUMS = 1 << 14
 """The limit of sums of a window whose codes are looked up in a table."""
 _MAX_PIXELS = INT32_MAX // 511
-_SCALED = specs.scaled_mean().name
+_SCALED = specs.average().name
 
 
 class AvgPool2d(WindowGlue):

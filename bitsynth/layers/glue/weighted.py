@@ -92,7 +92,7 @@ class _Sum:
 
     def lower(self, last: int, wide: bool) -> Lowered:
         """Return the program and its numbers."""
-        spec = specs.weighted(even=self.even, wide=wide)
+        spec = specs.add_weighted(even=self.even, wide=wide)
         values = {"f": self.f, "g": self.g, "k": self.summand, "e": self.half, "n": self.n, "z": self.z, "h": last}
         return {"program": spec.name}, {"numbers": shared_numbers(spec, values)}
 

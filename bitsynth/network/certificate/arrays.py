@@ -39,7 +39,7 @@ def encode_array(numbers: Tensor) -> EncodedArray:
         above = (numbers.astype(np.int64, copy=False) - least).astype(np.uint16)
         step = 2 if most > least and not (above & 1).any() else 1
         if (most - least) // step < _MAX_PACKED:
-            return _packed(above // np.uint16(step), least, step, (most - least) // step)
+            return _pack(above // np.uint16(step), least, step, (most - least) // step)
     return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
@@ -55,7 +55,7 @@ def _plain(numbers: Tensor, kind: str) -> EncodedArray:
     return {"type": kind, "shape": list(numbers.shape), "data": _text(np.ascontiguousarray(numbers, kind))}
 
 
-def _packed(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
+def _pack(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
     """Return integers as codes 0 .. `last`, which count the steps above the least one, packed into bytes."""
     bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
     codes = numbers.reshape(-1).astype(np.uint8)

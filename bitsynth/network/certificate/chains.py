@@ -12,7 +12,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, full_range
 from bitsynth.network.certificate.arrays import EncodedArray, encode_array
 from bitsynth.network.certificate.records import ChainOperation
-from bitsynth.network.formulas.chain import moved_axis
+from bitsynth.network.formulas.chain import find_moved_axis
 
 
 class Unsupported(Exception):
@@ -107,7 +107,7 @@ class ChainWriter:
         self.edges[result.name] = record(self, node)
 
     def _reshape(self, before: Edge, after: Edge) -> None:
-        axis = None if self.place[1] < 0 else moved_axis(before.shape, after.shape, self.place[1])
+        axis = None if self.place[1] < 0 else find_moved_axis(before.shape, after.shape, self.place[1])
         self.edges[after.name] = self.value(before.name)
         self.place = len(after.shape), -1 if axis is None else axis
 
@@ -133,9 +133,9 @@ class ChainWriter:
             number = self.op("sub", number, *zero)
         if not value.edge.is_float and not self.exact:
             return number
-        number = self.typed(number, value.edge.dtype)
+        number = self.cast(number, value.edge.dtype)
         return (
-            self.op("mul", number, self.typed(scale, number.dtype)) if value.grid or (kind.scale != 1).any() else number
+            self.op("mul", number, self.cast(scale, number.dtype)) if value.grid or (kind.scale != 1).any() else number
         )
 
     def _of_weights(self) -> ChainValue:
@@ -183,7 +183,7 @@ class ChainWriter:
         dtype = np.result_type(*(v.dtype for v in values)).name
         return ChainValue(called, dtype, all(v.is_constant for v in values))
 
-    def typed(self, value: ChainValue, dtype: str) -> ChainValue:
+    def cast(self, value: ChainValue, dtype: str) -> ChainValue:
         """Return the value rounded to a float type, where the reference computes in floats."""
         if self.exact or value.dtype == dtype:
             return ChainValue(value.name, value.dtype, value.is_constant)

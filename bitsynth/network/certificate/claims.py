@@ -246,7 +246,7 @@ def layer_formulas(layer: PackedLayer) -> list[Claim]:
     Channels of a product of two edges are columns, which need not lie along axis 1 of results, as those of the checker
     do: numbers that are the same for all columns are one number.
     """
-    claims = [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
+    claims = [_claim(layer), *([_claim_sums(layer)] if layer.kept_type else [])]
     return [_with_common_rows(claim) for claim in claims] if layer.codes is None else claims
 
 
@@ -333,7 +333,7 @@ def _with_residual(formula: FormulaT, epilogue: Epilogue, channels: int) -> Form
     return replace(formula, factor=factors[:, None], of_zero=epilogue.residual.zero_point)
 
 
-def _kept(layer: PackedLayer) -> Claim:
+def _claim_sums(layer: PackedLayer) -> Claim:
     """Return the formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
     if epilogue is None or epilogue.adds_floats:

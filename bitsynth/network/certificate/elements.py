@@ -121,7 +121,7 @@ def conversion_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     return StepClaim(constants={}, chain=[], claims=[ClaimedConversion(result="sum")], sums=ELEMENTS)
 
 
-def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
+def claim_moves(program: NetworkProgram, step: NetworkStep) -> StepClaim:
     """Return the claims of moves and maxima: each element of the result is an element of the input."""
     nodes = program.nodes_of(step)
     if left := [node.op for node in nodes if node.op not in _MOVES]:
@@ -135,11 +135,14 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
     if _facts(given) != _facts(written):
         raise Unsupported("elements are on another grid than those they are moved from")
     return StepClaim(
-        constants={}, chain=[], claims=[replace(_kept(written), result="sum")], sums=_moved(given.edge, nodes)
+        constants={},
+        chain=[],
+        claims=[replace(_claim_equal_elements(written), result="sum")],
+        sums=_record_elements(given.edge, nodes),
     )
 
 
-def _kept(buffer: Buffer) -> ClaimedTable | ClaimedIdentity:
+def _claim_equal_elements(buffer: Buffer) -> ClaimedTable | ClaimedIdentity:
     """Return the formula of elements that equal the elements read: a table for codes, the identity for integers."""
     if operand := buffer.format.operand:
         table = np.arange(len(operand.codes))[None]
@@ -147,7 +150,7 @@ def _kept(buffer: Buffer) -> ClaimedTable | ClaimedIdentity:
     return ClaimedIdentity()
 
 
-def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
+def record_regrid(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
     """Return the record of a buffer whose elements stand for other numbers than those of the memory that it shares.
 
     `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
@@ -169,7 +172,7 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
     chain.start("sum", root.edge)
     try:
         add_nodes(chain, nodes)
-        claim = replace(_kept(buffer), result=chain.integers(buffer.edge.name))
+        claim = replace(_claim_equal_elements(buffer), result=chain.integers(buffer.edge.name))
     except Unsupported as why:
         return replace(record, unclaimed=str(why))
     return replace(record, claims=[claim], constants=chain.constants, chain=chain.ops, sums=ELEMENTS)
@@ -184,7 +187,7 @@ def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
     return all(np.all(a == b) for a, b in (checker.elements_of(own, its, lie, lies, key) for key in ("scale", "zero")))
 
 
-def _moved(edge: Edge, nodes: list[Node]) -> ElementSums:
+def _record_elements(edge: Edge, nodes: list[Node]) -> ElementSums:
     """Return the elements, and if channels differ in range, the channel of them that each result channel has."""
     if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS

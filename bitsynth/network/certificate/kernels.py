@@ -26,7 +26,7 @@ class KernelRecord(msgspec.Struct, frozen=True):
     isa: str
     digest: str
 
-    def proved(self) -> Proved[Any]:
+    def load(self) -> Proved[Any]:
         """Return the stored kernel, checked again except for what Z3 discharged; SpecError if none has this digest."""
         kind = KINDS[self.kind]
         for path in kind.every():

@@ -22,7 +22,7 @@ from bitsynth.network.program import LayerStep
 from bitsynth.objects.library import MAX_BYTES, CompiledLibrary
 from bitsynth.objects.prove import require_provable
 from bitsynth.objects.prove_library import KernelJob, KernelVerdict, prove_kernels
-from bitsynth.printable import shown
+from bitsynth.printable import show
 from bitsynth.progress import Progress
 
 _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
@@ -152,7 +152,7 @@ def record_path(certificate: Path) -> Path:
     return certificate.with_name(certificate.name.removesuffix(ENDS) + _ENDS)
 
 
-def proved_files(certificate: Path) -> set[str]:
+def list_files(certificate: Path) -> set[str]:
     """Return the names of the record next to a certificate and of the library that it names, if there are such."""
     path = record_path(certificate)
     record = read_record(path)
@@ -183,7 +183,7 @@ def why_unfit(record: ObjectsRecord, path: Path, certificates: Mapping[str, str]
     """Return why the record at `path` is not of the library that lies there and these certificates; "" if it is."""
     if record.certificates != certificates:
         return "it is of another network"
-    library, name = library_of(record, path), shown(record.library)
+    library, name = library_of(record, path), show(record.library)
     try:
         digest = hashlib.sha256(read_file(library, MAX_BYTES)).hexdigest()
     except (OSError, SpecError, ValueError):  # ValueError: no path has a NUL.

@@ -21,7 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.errors import SpecError
-from bitsynth.files import as_bytes, marked
+from bitsynth.files import as_bytes, mark
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor, numpy_type
 from bitsynth.layers.epilogues.claimed import Claim, ClaimedConversion, ClaimedResult, ClaimedThresholds
@@ -188,8 +188,8 @@ def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Libr
     checker.require(called == given.kernels, "its kernels are not those of its steps")
     has_weights_file = f"{name}_weights.bin" in files
     text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given.reading)
-    script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
-    contents: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
+    script = mark({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
+    contents: dict[str, str | bytes] = {**text.get_untested(), **text.binaries, **script}
     return Library(text, {file: _digest(as_bytes(content)) for file, content in contents.items()}, texts)
 
 
@@ -237,7 +237,7 @@ class _Constants:
         self.placed.place(np.frombuffer(raw, np.uint8))
         self.known[_digest(raw)] = raw
 
-    def taken(self, record: ConstantRecord) -> Tensor:
+    def take(self, record: ConstantRecord) -> Tensor:
         """Return the next constant of plain C, of which the certificate has type, shape and digest."""
         kind, shape, digest = np.dtype(record.type), record.shape, record.digest
         size = kind.itemsize * math.prod(shape)
@@ -294,7 +294,7 @@ def _step(
     checker.require(not claims_conversion, "a conversion has other text")
     if source.constants is UNSET or source.scratch_bytes is UNSET or source.headers is UNSET:
         raise SpecError("plain C lacks its constants, scratch memory or headers")
-    arrays = tuple(constants.taken(each) for each in source.constants)
+    arrays = tuple(constants.take(each) for each in source.constants)
     return PlainStep(*names, source.body, arrays, source.scratch_bytes, tuple(source.headers))
 
 

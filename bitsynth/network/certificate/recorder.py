@@ -62,12 +62,12 @@ class RecordedNumber(np.lib.mixins.NDArrayOperatorsMixin, RoundsItself):
     def astype(self, dtype: Any) -> RecordedNumber:
         """Return the number rounded to a float type, where the reference computes in floats."""
         kind = np.dtype(dtype)
-        return RecordedNumber(self.chain, self.chain.typed(self.value, kind.name)) if kind.kind == "f" else self
+        return RecordedNumber(self.chain, self.chain.cast(self.value, kind.name)) if kind.kind == "f" else self
 
-    def rounded(self, mode: str) -> RecordedNumber:
+    def round_by(self, mode: str) -> RecordedNumber:
         """Return integers; a mode that differs on both sides of 0 is a sum of a part above 0 and a part below."""
         if mode == "BIPOLAR":
-            return self.counted(self.chain.scalar(0, self.value), -1, 2)
+            return self.count(self.chain.scalar(0, self.value), -1, 2)
         if mode in ("ROUND", "HALF_EVEN"):
             return self._apply("rint", self)
         if mode == "HALF_ODD":
@@ -79,7 +79,7 @@ class RecordedNumber(np.lib.mixins.NDArrayOperatorsMixin, RoundsItself):
         upper = self._apply("maximum", self._apply(above, first), 0)
         return self._apply("add", upper, self._apply("minimum", self._apply(below, second), 0))
 
-    def counted(self, levels: ChainValue, least: int, step: int) -> RecordedNumber:
+    def count(self, levels: ChainValue, least: int, step: int) -> RecordedNumber:
         """Return the number of levels reached, times `step`, plus the least number."""
         count = RecordedNumber(self.chain, self.chain.op("count", self.value, levels))
         if step == 2:  # sums of whole numbers are exact in float64 to the checker, products are not
@@ -137,7 +137,7 @@ class RecordedArithmetic(Arithmetic):
             return RecordedNumber(self.chain, self.chain.constant(value))
         return value
 
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         return number.astype(dtype) if isinstance(number, RecordedNumber) else number
 
     def steps(
@@ -192,7 +192,7 @@ def record(chain: ChainWriter, node: Node) -> ChainValue:
     if not edge.is_float and (node.op == "div" or inputs[0].is_float or _wraps(node, edge)):
         raise Unsupported(f"{node.op} of {edge.dtype} may wrap or be cut off")
     number = operator.meaning(site, *site.numbers(inputs)).value
-    return chain.typed(number, edge.dtype) if edge.is_float else number
+    return chain.cast(number, edge.dtype) if edge.is_float else number
 
 
 def _wraps(node: Node, edge: Edge) -> bool:
@@ -222,7 +222,7 @@ def _multiply_shift(chain: ChainWriter, site: Site) -> RecordedNumber:
     half, unit = (np.left_shift(1, shift - low_bits - k) for k in (1, 0))
     scaled: RecordedNumber = np.floor((whole + half) / unit)
     if np.any(right):
-        scaled = (scaled / np.left_shift(1, right)).rounded("HALF_UP")
+        scaled = (scaled / np.left_shift(1, right)).round_by("HALF_UP")
     shifted = scaled + np.asarray(site["zero"]).astype(np.int64)
     limited: RecordedNumber = np.clip(shifted, site["low"], site["high"]) if site["low"] is not None else shifted
     return limited
@@ -236,7 +236,7 @@ def _count(chain: ChainWriter, site: Site) -> RecordedNumber:
     (number,) = site.numbers(site.inputs)
     name = f"k{len(chain.constants)}"
     chain.constants[name] = encode_array(np.asarray(thresholds))
-    counted: RecordedNumber = number.counted(
+    counted: RecordedNumber = number.count(
         ChainValue(name, thresholds.dtype.name, True), int(site["least"]), int(site["step"])
     )
     return counted

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from bitsynth import __version__
-from bitsynth.files import MARK, as_bytes, marked
+from bitsynth.files import MARK, as_bytes, mark
 from bitsynth.graph.ir import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.layers.epilogues.claimed import ClaimedConversion
@@ -23,11 +23,11 @@ from bitsynth.network.certificate.chains import Unsupported
 from bitsynth.network.certificate.claims import glue_claims, layer_claims, operand_of
 from bitsynth.network.certificate.edges import edge_record
 from bitsynth.network.certificate.elements import (
-    carried_claims,
+    claim_moves,
     conversion_claims,
     formula_claims,
     number_claims,
-    regridded,
+    record_regrid,
 )
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_source
@@ -65,7 +65,7 @@ def certificate(
     exact = program.graph.reference == "exact"
     steps = []
     for step in program.steps:  # in order: a step may set the range of an edge that a later one reads
-        record = undecided_less(_settled(program, step, edges), buffers, edges, exact)
+        record = drop_undecided_claims(_settle_step(program, step, edges), buffers, edges, exact)
         steps.append(msgspec.structs.replace(record, c=step_source(program, step, record.claims)))
     whole = CertificateRecord(
         about=MARK,
@@ -106,7 +106,7 @@ def certificate_files(
     reading: Mapping[str, JsonValue],
 ) -> dict[str, str]:
     """Return the certificate of the library `name`, and the program that checks it, by file name."""
-    script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
+    script = mark({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     fields = certificate(program, plan, {**files, **script}, reading)
     return {**script, f"{name}{ENDS}": as_json(fields)}
 
@@ -124,7 +124,7 @@ def _lines(value: JsonValue) -> str:
     return json.dumps(value)
 
 
-def _settled(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRecord]) -> StepRecord:
+def _settle_step(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRecord]) -> StepRecord:
     """Return the record of a step, and set the ranges of real numbers among `edges` that its claim tells.
 
     Nothing is claimed of a step that reads or gives real numbers whose range no claim tells.
@@ -152,15 +152,15 @@ def _settled(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRe
     )
     names = [program.buffers[name].edge.name for name in (*step.inputs, *step.outputs)]
     if any(edges[name].low is UNSET for name in names):
-        return _unclaimed(claimed, "real numbers of a step that is tested, not proved")
+        return _drop_claims(claimed, "real numbers of a step that is tested, not proved")
     return claimed
 
 
-def _unclaimed(step: StepRecord, why: str) -> StepRecord:
+def _drop_claims(step: StepRecord, why: str) -> StepRecord:
     return msgspec.structs.replace(step, claims=[], unclaimed=why)
 
 
-def undecided_less(
+def drop_undecided_claims(
     step: StepRecord, buffers: Mapping[str, BufferRecord], edges: Mapping[str, EdgeRecord], exact: bool = True
 ) -> StepRecord:
     """Return the step, without claims if the checker could not prove them.
@@ -180,7 +180,7 @@ def undecided_less(
     try:
         look(to_dict(step), used, given, exact)
     except AssertionError as why:
-        return _unclaimed(step, f"proved where it is compiled, undecided by the checker: {why}")
+        return _drop_claims(step, f"proved where it is compiled, undecided by the checker: {why}")
     return step
 
 
@@ -189,14 +189,14 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
         return layer_claims(program, step)
     if isinstance(step, GlueStep):
         has_table = isinstance(step.glue, Lookup | PairLookup | SumLookup)
-        return glue_claims(program, step) if has_table else carried_claims(program, step)
+        return glue_claims(program, step) if has_table else claim_moves(program, step)
     if step.formula is not None:
         return formula_claims(program, step, step.formula)
     if _gives_numbers(program, step):
         return number_claims(program, step)
     if _reads_numbers(program, step):
         return conversion_claims(program, step)
-    return carried_claims(program, step)
+    return claim_moves(program, step)
 
 
 def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
@@ -229,7 +229,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         bytes=program.buffers[root].bytes,
         holds=_holds(buffer),
         life=_lives(program, used, root),
-        through=(regridded(program, buffer) if buffer.alias else None) or UNSET,
+        through=(record_regrid(program, buffer) if buffer.alias else None) or UNSET,
         offset=plan.offsets.get(root, UNSET),
     )
 

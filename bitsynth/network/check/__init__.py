@@ -5,8 +5,8 @@ Result:  for each edge, how many elements differ between the reference and the C
          runtime, see `peers.py` and `comparison.py`
 """
 
-from bitsynth.network.check.comparison import EdgeCheck, NetworkCheck, checked
-from bitsynth.network.check.data import drawn, given, on_ties
+from bitsynth.network.check.comparison import EdgeCheck, NetworkCheck, check_network
+from bitsynth.network.check.data import draw, on_ties, read_inputs
 from bitsynth.network.check.peers import PEERS
 
-__all__ = ["PEERS", "EdgeCheck", "NetworkCheck", "checked", "drawn", "given", "on_ties"]
+__all__ = ["PEERS", "EdgeCheck", "NetworkCheck", "check_network", "draw", "on_ties", "read_inputs"]

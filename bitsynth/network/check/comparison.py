@@ -117,7 +117,7 @@ class _Counts:
                 self.on_ties[name][who] += count * ties
 
 
-def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress = silent) -> NetworkCheck:
+def check_network(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress = silent) -> NetworkCheck:
     """Compare a network's C, and each installed runtime, with its reference on inputs.
 
     Args:

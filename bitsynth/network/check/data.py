@@ -23,14 +23,14 @@ Feed = Mapping[str, Tensor]
 """Arrays by the name of an input."""
 
 
-def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
+def draw(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
     """Draw `count` inputs at random: every second one has numbers on ties of the quantizers that read them.
 
     On a tie two runtimes may round to different codes without a fault of either; `on_ties` finds those inputs.
     """
     rng = np.random.default_rng(seed)
     return [
-        {name: sample_inputs.drawn(rng, graph, graph.edges[name], ties=k % 2 == 1) for name in graph.inputs}
+        {name: sample_inputs.draw(rng, graph, graph.edges[name], ties=k % 2 == 1) for name in graph.inputs}
         for k in range(count)
     ]
 
@@ -40,7 +40,7 @@ def on_ties(graph: Graph, feed: Feed) -> bool:
     return any(sample_inputs.has_ties(graph, name, feed[name]) for name in graph.inputs)
 
 
-def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
+def read_inputs(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
     """Return the inputs in a .npz file: an array for each name, its first axis a multiple of the input's.
 
     A .npy file has those of the first input alone.

@@ -20,7 +20,7 @@ _SMALL = ("INT4", "UINT4", "INT2", "UINT2")
 """Types whose arrays ONNX Runtime does not give to Python."""
 
 
-def _opened(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
+def _add_outputs(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
     """Return a copy of the model in which all edges but some are outputs."""
     onnx = require_onnx()
     opened = onnx.ModelProto()
@@ -47,7 +47,7 @@ def onnxruntime(model: Any) -> Executor:
     options = package.SessionOptions()
     options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    opened = _opened(model, without=_small(model)).SerializeToString()
+    opened = _add_outputs(model, without=_small(model)).SerializeToString()
     session = package.InferenceSession(opened, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     wanted = {i.name for i in session.get_inputs()}
@@ -58,7 +58,7 @@ def onnx_reference(model: Any) -> Executor:
     """Return an executor of the reference evaluator of the package onnx."""
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(_opened(model))
+    evaluator = ReferenceEvaluator(_add_outputs(model))
     names, wanted = list(evaluator.output_names), set(evaluator.input_names)
     return lambda inputs: dict(zip(names, evaluator.run(names, _only(inputs, wanted)), strict=True))
 

@@ -30,7 +30,7 @@ from bitsynth.layers.epilogues import Rescale
 from bitsynth.network.formulas.affine_formula import AffineFormula
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
-from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
+from bitsynth.network.formulas.rescaling import Wanted, find_wanted_codes, zero_code
 from bitsynth.network.formulas.residuals import MAX_VALUE_ERROR, Paired, PairProof
 from bitsynth.network.formulas.search import NEAREST_PAIRS, ByChannel, find_together
 from bitsynth.network.formulas.step_functions import StepFunction, ranges
@@ -41,7 +41,7 @@ def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integ
     """Return the affine formula of a step function, equal at its deciding points; None if none is found. Found once."""
     memo = step_function.memo.affine
     if (operand, kind) not in memo:
-        memo[operand, kind] = _fit_affine(wanted_codes(step_function, operand, kind))
+        memo[operand, kind] = _fit_affine(find_wanted_codes(step_function, operand, kind))
     return memo[operand, kind]
 
 

@@ -41,7 +41,7 @@ class AffineFormula:
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
-        return self._rounded(apply_gate(value, self.gate))
+        return self._round(apply_gate(value, self.gate))
 
     def decide(self, sums: Tensor, elements: Tensor) -> tuple[Tensor, Tensor]:
         """Return the codes of integers, and whether clipped values are within `GUARD` of a half.
@@ -63,9 +63,9 @@ class AffineFormula:
         """Return bounds of the codes of accumulators from `low` to `high` (points, channels), without a second edge."""
         first, last = (sums * self.factor + self.summand for sums in (low, high))
         least, most = gate_bounds(first, last, self.gate)
-        return self._rounded(least), self._rounded(most)
+        return self._round(least), self._round(most)
 
-    def _rounded(self, values: Tensor) -> Tensor:
+    def _round(self, values: Tensor) -> Tensor:
         low, high = (float(end - self.zero) for end in self.limits)
         return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
 
@@ -82,7 +82,7 @@ class AffineFormula:
 
         If it `fits`, as int32 holds all values, it is clipped after it is rounded, which takes fewer operations.
         """
-        whole = f"trunc({_rounded_text(self._value if fits else self._clipped)}, 32)"
+        whole = f"trunc({_write_rounded(self._value if fits else self._clipped)}, 32)"
         code = f"{whole} + {self.zero}"
         return whole, f"smin(smax({code}, {self.limits[0]}), {self.limits[1]})" if fits else code
 
@@ -94,7 +94,7 @@ class AffineFormula:
         the loop.
         """
         value = self._value if fits else self._clipped
-        whole = f"dsub({_rounded_text(value)}, {ROUND_TO_UNITS})"
+        whole = f"dsub({_write_rounded(value)}, {ROUND_TO_UNITS})"
         farthest = bits_of(float(np.nextafter(0.5 - GUARD, 0)))
         return f"dsub({farthest}, dabs(dsub({value}, {whole}))) >> 63"
 
@@ -129,12 +129,12 @@ class AffineFormula:
         assert every[1] is not None
         return replace(self, factor=every[0], summand=every[1], ratio=every[2])
 
-    def repeated(self, times: int) -> AffineFormula:
+    def repeat(self, times: int) -> AffineFormula:
         """Return the formula for the channels repeated `times` times, one after another."""
         ratio = None if self.ratio is None else np.tile(self.ratio, times)
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
 
 
-def _rounded_text(value: str) -> str:
+def _write_rounded(value: str) -> str:
     """Return a sum whose last bits are the whole number nearest to `value`, ties to even; int32 must hold it."""
     return f"dadd({value}, {ROUND_TO_UNITS})"

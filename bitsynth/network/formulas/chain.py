@@ -230,7 +230,7 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
     row, graph = TABLE[node.op], def_use.graph
     result = graph.edges[node.outputs[0]]
     if node.op == "reshape":
-        to = moved_axis(graph.edges[edge].shape, result.shape, axis)
+        to = find_moved_axis(graph.edges[edge].shape, result.shape, axis)
         return None if to is None else Link(node, to, False)
     if (
         row.kind not in ("elementwise", "step")
@@ -266,7 +266,7 @@ def _may_wrap(graph: Graph, node: Node) -> bool:
     return not (inside and every.least <= given.least and given.most <= every.most)  # type: ignore[union-attr]
 
 
-def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
+def find_moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
     """Return the axis of channels after a reshape; None if it changes the channel of an element."""
     first = math.prod(before[:axis])
     places = [k for k, n in enumerate(after) if n == before[axis] and math.prod(after[:k]) == first]

@@ -170,7 +170,7 @@ class Curve:
         factor, summand = (np.broadcast_to(x, channels) for x in (self.factor, self.summand))
         return replace(self, factor=factor, summand=summand)
 
-    def repeated(self, times: int) -> Curve:
+    def repeat(self, times: int) -> Curve:
         """Return the curve for the channels repeated `times` times, one after another."""
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues import FixedPoint, MultiplyShift, Rescale, Thresholds
-from bitsynth.network.formulas.rescaling import find_rescaling, wanted_codes
+from bitsynth.network.formulas.rescaling import find_rescaling, find_wanted_codes
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import make_thresholds
 from bitsynth.spec.matmul import MatmulOperand
@@ -37,7 +37,7 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
     counted = make_thresholds(step_function, operand)
     if counted is not None and counted.codes[1] <= MAX_CHEAP_THRESHOLDS:
         return EpilogueForm(counted)
-    rescaling = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
+    rescaling = find_rescaling(wanted := find_wanted_codes(step_function, operand, kind))
     if rescaling is None:
         return EpilogueForm(counted) if counted is not None else None
     return EpilogueForm(rescaling.epilogue(wanted), rescaling.shift)

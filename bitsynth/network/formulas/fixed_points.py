@@ -23,7 +23,7 @@ from bitsynth.layers.epilogues import FixedLine, FixedPoint, MultiplyShift
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, split_at_codes
 from bitsynth.network.formulas.fitting import AffineFit
-from bitsynth.network.formulas.rescaling import wanted_codes
+from bitsynth.network.formulas.rescaling import find_wanted_codes
 from bitsynth.network.formulas.search import NEAREST, ByChannel, find_by_channel
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.spec.matmul import MatmulOperand
@@ -120,7 +120,7 @@ def find_multiply_shift(step_function: StepFunction, operand: MatmulOperand, kin
     if node.op != "multiply_shift" or not inside or (np.asarray(node.attributes["shift"]) != MULTIPLIER_SHIFT).any():
         return None
     multiplier, right, zero = (np.asarray(node.attributes[key]).reshape(-1) for key in ("multiplier", "right", "zero"))
-    wanted = wanted_codes(step_function, operand, kind)
+    wanted = find_wanted_codes(step_function, operand, kind)
     low, high = wanted.limits
     try:
         epilogue = MultiplyShift(

@@ -82,10 +82,10 @@ class Oracle:
         for node in (*chain.constant_nodes, *chain.second_path):
             builder.repeat(node)
         for node, axis in zip(chain.nodes, chain.axes[1:], strict=True):
-            builder.repeat(self._resized(node, axis, count))
+            builder.repeat(self._resize(node, axis, count))
         return builder.build((chain.end,))
 
-    def _resized(self, node: Node, axis: int, count: int) -> Node:
+    def _resize(self, node: Node, axis: int, count: int) -> Node:
         """Return a node of the chain, with a reshape's sizes for `count` points."""
         if node.op != "reshape":
             return node

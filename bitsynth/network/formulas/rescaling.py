@@ -216,7 +216,7 @@ def _find_first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | 
     return find_by_channel(plan(wanted), lambda tried, channels: tried.gives(wanted.of(channels)))
 
 
-def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+def find_wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
     """Return the codes of a step function at its deciding points (Lemma 3: a formula is monotone, too). Found once."""
     memo = step_function.memo.wanted
     if (operand, kind) not in memo:
@@ -227,7 +227,7 @@ def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Inte
 def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
     points = step_function.points()
     codes = (step_function.at(points) - operand.offset) // operand.scale
-    limits, written = (int(codes.min()), int(codes.max())), _written_factor(step_function)
+    limits, written = (int(codes.min()), int(codes.max())), _find_written_factor(step_function)
     zero = step_function.chain.nodes[-1].attributes.get("zero", kind.zero)
     fixed = step_function.chain.nodes[-1].op == "multiply_shift"
     return Wanted(
@@ -235,7 +235,7 @@ def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: I
     )
 
 
-def _written_factor(step_function: StepFunction) -> Tensor | None:
+def _find_written_factor(step_function: StepFunction) -> Tensor | None:
     """Return the float32 factor (channels,) of a chain that is one requantization; None for other chains."""
     node = step_function.chain.nodes[-1]
     if node.op != "requantize" or len(step_function.chain.nodes) > 1:

@@ -353,13 +353,13 @@ def _check_form(proof: PairProof, elements: Tensor, form: EpilogueForm, last: _C
     assert residual is not None
     kind = residual.type
 
-    def emitted(sums: Tensor, seconds: Tensor) -> Tensor:
+    def compute_codes(sums: Tensor, seconds: Tensor) -> Tensor:
         return form.epilogue.reference(sums + form.bias, np.ascontiguousarray(seconds.astype(kind))).astype(np.int64)
 
     def all_emitted(sums: Tensor, seconds: Tensor) -> Tensor:
-        return _evaluate_in_parts(emitted, sums, seconds)
+        return _evaluate_in_parts(compute_codes, sums, seconds)
 
-    breakpoints = proof.breakpoints(elements, emitted, None if last is None else last.breakpoints)
+    breakpoints = proof.breakpoints(elements, compute_codes, None if last is None else last.breakpoints)
     sums, seconds = proof.points_around(breakpoints, elements)
     if last is None:
         codes = proof.codes(sums, seconds)

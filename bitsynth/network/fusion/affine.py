@@ -132,7 +132,7 @@ class AffineGroup(AccumulatorGroup):
         """The formulas of channels, of several pixels if channels are few, and the iterations of the loop over them."""
         shape = self.def_use.graph.edges[self.chain.start].shape
         copies, times = repeats(shape)
-        return self.affine.of(shape[1]).repeated(copies), times
+        return self.affine.of(shape[1]).repeat(copies), times
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Return the loops over elements as plain C."""

@@ -63,7 +63,7 @@ def image_of(shape: Shape) -> tuple[int, int, int]:
     return shape[0], math.prod(high), wide
 
 
-def kept_layouts(one: Shape, other: Shape) -> tuple[Layout, ...]:
+def find_kept_layouts(one: Shape, other: Shape) -> tuple[Layout, ...]:
     """Return the layouts of codes in which a reshape from one shape to the other moves nothing."""
     if min(len(one), len(other)) < 2 or not (one[:2] == other[:2] or (_is_in_order(one) and _is_in_order(other))):
         return ()
@@ -89,7 +89,7 @@ def find_chains(def_use: DefUse, start: str, first: Node | None = None, *, monot
 
 def layouts_of(graph: Graph, start: str, end: str) -> tuple[Layout, ...]:
     """Return the layouts in which codes of two edges, whose elements have one order, lie in the same places."""
-    return kept_layouts(graph.edges[start].shape, graph.edges[end].shape)
+    return find_kept_layouts(graph.edges[start].shape, graph.edges[end].shape)
 
 
 def evaluate_codes(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:

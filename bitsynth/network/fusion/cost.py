@@ -126,7 +126,7 @@ class Processor:
     @cached_property
     def _doubles_bits(self) -> int:
         """Bits of a register of float64: processors of 32 bits have no vectors of them."""
-        return 64 if architecture.named(self._table.arch).bits == 32 else self._table.vector_bits
+        return 64 if architecture.find_architecture(self._table.arch).bits == 32 else self._table.vector_bits
 
     @cached_property
     def slower(self) -> float:

@@ -61,7 +61,7 @@ class CurveGroup(AccumulatorGroup):
         """Return plain C: the places of a row of elements on the axis of cells, then their codes."""
         shape = self.def_use.graph.edges[self.chain.start].shape
         copies, times = repeats(shape)
-        curve = self.curve.of(shape[1]).repeated(copies)
+        curve = self.curve.of(shape[1]).repeat(copies)
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         arrays = curve.factor, curve.summand, curve.breakpoints, curve.table
         constants = tuple(np.ascontiguousarray(x) for x in arrays)

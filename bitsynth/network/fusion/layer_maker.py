@@ -331,14 +331,14 @@ class LayerMaker:
     def layer(self, layout: Layout = Layout.NHWC, out_layout: Layout = Layout.NHWC) -> PackedLayer:
         """Return the packed layer; NoKernel or SpecError if there is none."""
         reads, writes = (Layout.NHWC if name == Layout.PLAIN else name for name in (layout, out_layout))
-        return self._of_bytes if reads == writes == Layout.NHWC else self._packed(reads, writes)
+        return self._of_bytes if reads == writes == Layout.NHWC else self._pack(reads, writes)
 
     @cached_property
     def _of_bytes(self) -> PackedLayer:
         """The layer in bytes, channels last: most edges ask for it, and it shows whether there is a kernel."""
-        return self._packed(Layout.NHWC, Layout.NHWC)
+        return self._pack(Layout.NHWC, Layout.NHWC)
 
-    def _packed(self, layout: Layout, out_layout: Layout) -> PackedLayer:
+    def _pack(self, layout: Layout, out_layout: Layout) -> PackedLayer:
         product, target = self.product, self.target
         bias, flat, shape = product.bias, product.flatten, product.weight_shape
         codes = None if product.weight is None else self.wgt.encode(product.weight, "weight")

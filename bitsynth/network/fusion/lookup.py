@@ -109,7 +109,7 @@ def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
     """Yield the functions of an edge that contain a node and whose paths fork, the longest first, as chains."""
     fork = _Fork(def_use, source, first)
     for place in reversed(range(fork.parting, len(fork.links))):
-        before = fork.needed(place)
+        before = fork.find_needed(place)
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
@@ -180,7 +180,7 @@ class _Fork:
         ways = (sum(not self.def_use.is_constant(e) for e in link.node.inputs) for link in self.links)
         return next((place for place, count in enumerate(ways) if count > 1), len(self.links))
 
-    def needed(self, place: int) -> list[Link] | None:
+    def find_needed(self, place: int) -> list[Link] | None:
         """Return the nodes needed to compute one, in order; None if none forks, or another node reads one of them."""
         places = {place}
         for k in range(place, -1, -1):

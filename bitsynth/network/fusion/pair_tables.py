@@ -160,7 +160,7 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
 
     def make(layout: Layout, out_layout: Layout) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
-        kinds = [scaled_quantization(e, x) for e, x in zip((*starts, end), (*factors, 1.0), strict=True)]
+        kinds = [scale_quantization(e, x) for e, x in zip((*starts, end), (*factors, 1.0), strict=True)]
         return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
     factors = tuple(_fixed_point_factors(join))
@@ -190,7 +190,7 @@ def _fixed_point_factor(node: Node) -> float:
     return float(node.attributes["multiplier"] * 0.5 ** (node.attributes["shift"] + node.attributes["right"]))
 
 
-def scaled_quantization(edge: Edge, factor: float = 1.0) -> Quantization:
+def scale_quantization(edge: Edge, factor: float = 1.0) -> Quantization:
     """Return the quantization of an edge of codes, with its scale and zero point if glue can have them.
 
     The scale is multiplied by `factor`.

@@ -55,7 +55,7 @@ class Golden:
         """Return the digest of each tested buffer and the first elements of each output of one run, by name."""
         graph, digests, outputs = self.program.graph, {}, {}
         tested: dict[str, list[Buffer]] = {}
-        for _, buffer in self._tested():
+        for _, buffer in self._find_tested():
             tested.setdefault(buffer.edge.name, []).append(buffer)
         for name, value in stream(graph, self.inputs) if self.edges is None else self.edges.items():
             for buffer in tested.get(name, ()):
@@ -65,7 +65,7 @@ class Golden:
                 outputs[name] = numbers.reshape(-1)[:MAX_SHOWN].copy()
         return digests, outputs
 
-    def _tested(self) -> Iterator[tuple[int, Buffer]]:
+    def _find_tested(self) -> Iterator[tuple[int, Buffer]]:
         """Yield the integer buffers that each step fills."""
         for place, step in enumerate(self.program.steps):
             for buffer in (self.program.buffers[name] for name in step.outputs):
@@ -75,7 +75,7 @@ class Golden:
     def digests(self) -> Iterator[tuple[int, Buffer, int]]:
         """Yield the integer buffers that each step fills, with the digests of their contents."""
         digests, _ = self._found
-        for place, buffer in self._tested():
+        for place, buffer in self._find_tested():
             if buffer.name in digests:
                 yield place, buffer, digests[buffer.name]
 
@@ -90,7 +90,7 @@ def choices(count: int, sequence: int) -> NDArray[np.uint8]:
     drawn = np.empty(count, np.uint8)
     for first in range(0, count, _BLOCK):
         part = drawn[first : first + _BLOCK]
-        part[...] = _mixed(_counted(part.size, (sequence << 32) + first)) & np.uint64(NUMBERS - 1)
+        part[...] = _mix(_count(part.size, (sequence << 32) + first)) & np.uint64(NUMBERS - 1)
     return drawn
 
 
@@ -102,17 +102,17 @@ def digest(memory: NDArray[np.uint8]) -> int:
         words = np.zeros(-(-part.size // 8) * 8, np.uint8)
         words[: part.size] = part
         with np.errstate(over="ignore"):
-            mixed = _mixed(words.view("<u8") + _counted(words.size // 8, first // 8))
+            mixed = _mix(words.view("<u8") + _count(words.size // 8, first // 8))
             total += mixed.sum(dtype=np.uint64)
     return int(total)
 
 
-def _counted(count: int, first: int) -> NDArray[np.uint64]:
+def _count(count: int, first: int) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         return (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(first)) * np.uint64(_GAMMA)
 
 
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the last step of splitmix64."""
     with np.errstate(over="ignore"):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)

@@ -51,11 +51,11 @@ class Parts:
     def of(cls, program: NetworkProgram) -> Parts:
         """Return the parts of all steps."""
         if program not in _known:
-            _known[program] = cls._gathered(program)
+            _known[program] = cls._gather(program)
         return _known[program]
 
     @classmethod
-    def _gathered(cls, program: NetworkProgram) -> Parts:
+    def _gather(cls, program: NetworkProgram) -> Parts:
         parts = cls(program.isa)
         for step in program.steps:
             if isinstance(step, LayerStep):
@@ -69,10 +69,10 @@ class Parts:
     def layer_names(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         """Return the names of a layer's kernel and of its programs, the latter by their fields of `struct bs_layer`."""
         if id(layer) not in self.layers:
-            self.layers[id(layer)] = self._named(layer)
+            self.layers[id(layer)] = self._name(layer)
         return self.layers[id(layer)]
 
-    def _named(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
+    def _name(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         self.needs += [layer.plan.kernel.needs, *map(needs, layer.programs.proved)]
         self.sets.add(layer.plan.kernel.spec.isa)
         return self._kernel(layer), {
@@ -82,7 +82,7 @@ class Parts:
     def _kernel(self, layer: PackedLayer) -> str:
         source = layer.plan.kernel.source_for(layer.programs.reader)
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
-        name = _kept(self.kernels, source.name, files)
+        name = _keep(self.kernels, source.name, files)
         if layer.codes is None:
             assert isinstance(layer.plan.kernel, MatmulKernel)
             own = column_files(layer.plan.kernel.entry.kernel, layer.plan.kernel.spec)
@@ -91,7 +91,7 @@ class Parts:
 
     def _epilogue(self, program: EpilogueProgram, *, orders: bool) -> str:
         name = f"bs_{program.name}_{'ordered_' if orders else ''}epilogue"
-        return _kept(self.epilogues, name, epilogue_source(name, program, orders=orders))
+        return _keep(self.epilogues, name, epilogue_source(name, program, orders=orders))
 
     def _add_glue(self, step: GlueStep) -> None:
         if step.glue.isa != self.isa:
@@ -166,7 +166,7 @@ def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, 
     return included
 
 
-def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, str]) -> str:
+def _keep(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, str]) -> str:
     """Return the name under which a part is kept: its own, or a new one if another text has that name."""
     number, chosen, renamed = 1, name, files
     while parts.setdefault(chosen, renamed) != renamed:

@@ -31,7 +31,7 @@ from bitsynth.network.program import (
     alias_root,
     c_type,
 )
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 _NOT_SPOKEN = frozenset('\\"*%?,(){}[]')
 
@@ -74,7 +74,7 @@ class CTensor:
     def about(self) -> str:
         """The comment in the header: its name in the file, type and shape."""
         edge = self.buffer.edge
-        return f"{_quoted(edge.name)}: {edge.dtype} [{', '.join(map(str, edge.shape))}]"
+        return f"{_quote(edge.name)}: {edge.dtype} [{', '.join(map(str, edge.shape))}]"
 
 
 def literals(x: Tensor) -> list[str]:
@@ -101,27 +101,27 @@ def _integer(x: int) -> str:
 
 def inputs(program: NetworkProgram) -> list[CTensor]:
     """Return the inputs, in the file's order."""
-    return _named(program, program.inputs, "input")
+    return _name_tensors(program, program.inputs, "input")
 
 
 def outputs(program: NetworkProgram) -> list[CTensor]:
     """Return the outputs, in the file's order."""
-    return _named(program, program.outputs, "output")
+    return _name_tensors(program, program.outputs, "output")
 
 
-def _named(program: NetworkProgram, names: tuple[str, ...], word: str) -> list[CTensor]:
+def _name_tensors(program: NetworkProgram, names: tuple[str, ...], word: str) -> list[CTensor]:
     parameters = [f"{word}_{k}" for k in range(len(names))] if len(names) != 1 else [word]
     return [CTensor(parameter, program.buffers[name]) for parameter, name in zip(parameters, names, strict=True)]
 
 
-def _quoted(name: str) -> str:
-    return f"'{spoken(name)}'"
+def _quote(name: str) -> str:
+    return f"'{escape_name(name)}'"
 
 
-def spoken(name: str) -> str:
+def escape_name(name: str) -> str:
     """Return a name of the file that is safe in a C comment or string, on a line that may wrap; a long one is cut."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in _NOT_SPOKEN else "_" for c in name)
-    return shown(plain)
+    return show(plain)
 
 
 Fields = list[tuple[str, str]]
@@ -194,9 +194,9 @@ class StepWriter:
     def _about(self, step: NetworkStep) -> str:
         """Return the last node of a step and the number before it; for a conversion the edge."""
         if not step.nodes:
-            return f"conversion of {spoken(self.program.buffers[step.outputs[0]].edge.name)}"
+            return f"conversion of {escape_name(self.program.buffers[step.outputs[0]].edge.name)}"
         before = len(step.nodes) - 1
-        return spoken(step.nodes[-1]) + (f" and {before} before" if before else "")
+        return escape_name(step.nodes[-1]) + (f" and {before} before" if before else "")
 
     def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
         kernel, programs = self.parts.layer_names(step.layer)

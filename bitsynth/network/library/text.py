@@ -15,7 +15,7 @@ from bitsynth.emit.c_names import POOL, rename_symbols, require_name
 from bitsynth.emit.command import command
 from bitsynth.emit.processors import choice
 from bitsynth.emit.render import render
-from bitsynth.files import marked
+from bitsynth.files import mark
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
@@ -140,10 +140,10 @@ class NetworkText:
 
     def files(self) -> dict[str, str]:
         """Return all files of the library, marked as ours; names shared with other networks get a prefix."""
-        tested = render("network_selftest.c.j2", self.values | self._tested())
+        tested = render("network_selftest.c.j2", self.values | self._evaluate_test())
         return self._complete({f"{self.name}_selftest.c": tested})
 
-    def untested(self) -> dict[str, str]:
+    def get_untested(self) -> dict[str, str]:
         """Return these texts but for the self-test, whose numbers are evaluated from the graph."""
         return self._complete({})
 
@@ -157,7 +157,7 @@ class NetworkText:
             "main.c": render("network_main.c.j2", self.values),
             "CMakeLists.txt": render("network_cmake.j2", self.values),
         }
-        return marked(own | shared | rename_symbols(self.name, {**own, **shared}, self.parts.symbols(shared)))
+        return mark(own | shared | rename_symbols(self.name, {**own, **shared}, self.parts.symbols(shared)))
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class NetworkText:
         return {
             "name": self.name,
             "command": compile_command(self.name, self.program, self.reading, has_weights_file=self.has_weights_file),
-            "about": steps.spoken(self.program.graph.name),
+            "about": steps.escape_name(self.program.graph.name),
             "isa": isa.name,
             "cpu": self.program.cpu,
             "reference": self.program.graph.reference,
@@ -186,18 +186,18 @@ class NetworkText:
             "weight_bytes": self.weight_bytes,
             "headers": self._headers(kernels, epilogues),
             "features": self.parts.features,
-            "probe": architecture.named(isa.table.arch).probe_text(),
+            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
             "plain": [f"{self.name}_weights.c", f"{self.name}_features.c", POOL],
             "parts": [{"of": "", "name": self.name, "folder": "", "sources": sources, "cc_flags": self.needs.cc_flags}],
             "has_weights_file": self.has_weights_file,
             "processors": {},
         }
 
-    def _tested(self) -> dict[str, Any]:
+    def _evaluate_test(self) -> dict[str, Any]:
         """Return the values that the self-test's template needs in addition."""
         golden = self.golden or Golden(self.program)
         digests = [
-            (step, steps.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
+            (step, steps.escape_name(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
             for step, buffer, want in golden.digests()
         ]
         tables = [(t, steps.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
@@ -253,4 +253,4 @@ def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> 
         "plain": [f"{name}.c", *plain, f"{every[0]['name']}/{POOL}"],
         "parts": [{**part, "of": f"_{part['name']}", "folder": f"{part['name']}/"} for part in parts],
     }
-    return marked({file.format(name): render(template, values) for file, template in _SHARED_TEMPLATES.items()})
+    return mark({file.format(name): render(template, values) for file, template in _SHARED_TEMPLATES.items()})

@@ -28,7 +28,7 @@ from bitsynth.network.formulas import (
     find_paired_form,
     find_step_function,
 )
-from bitsynth.network.formulas.rescaling import find_integer_rescaling, find_rescaling, wanted_codes
+from bitsynth.network.formulas.rescaling import find_integer_rescaling, find_rescaling, find_wanted_codes
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.layer_maker import Product, find_product
@@ -47,15 +47,15 @@ class _Part:
     write: Callable[[PatternWriter], None]
 
 
-def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
+def export_integers(graph: Graph, *, shifts: bool = False) -> ModelProto:
     """Return the ONNX file of a network; SpecError names a node that has no pattern.
 
     Its inputs are the codes of the network's first quantizers. With `shifts` factors are an integer and a power of two.
     """
     def_use = DefUse(graph, _any_target())
     writer = PatternWriter(Names(graph.edges, graph.file_names), shifts=shifts)
-    given = [_given(def_use, name) for name in graph.inputs]
-    constants = nodes.made_of_constants(graph)
+    given = [_find_given(def_use, name) for name in graph.inputs]
+    constants = nodes.find_constant_nodes(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
     parts: list[_Part] = []
     for node in graph.nodes:
@@ -65,7 +65,7 @@ def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
     inputs = [edge for edge, _ in given]
     for edge in inputs:
         writer.codes(edge)
-    for part in _ordered(parts):
+    for part in _order(parts):
         part.write(writer)
     return writer.model(graph.name, inputs, list(graph.edges_of(graph.outputs)))
 
@@ -75,14 +75,14 @@ def _any_target() -> NetworkTarget:
     return NetworkTarget(names()[0])
 
 
-def _ordered(parts: Sequence[_Part]) -> list[_Part]:
+def _order(parts: Sequence[_Part]) -> list[_Part]:
     """Return the parts in an order in which each comes after those whose edges it reads."""
     number_of_output = {part.output: k for k, part in enumerate(parts)}
     before = {k: [number_of_output[e] for e in part.inputs if e in number_of_output] for k, part in enumerate(parts)}
     return [parts[k] for k in TopologicalSorter(before).static_order()]
 
 
-def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
+def _find_given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
     """Return the edge of codes that an input of the network becomes, and the nodes in between."""
     nodes = list[Node]()
     while operand_of(def_use.graph.edges[name]) is None:
@@ -108,7 +108,7 @@ def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
     chain = find_chain(def_use, first) if first and def_use.carries_integers(first) else None
     stays = chain is not None and all(nodes.keeps(def_use, n) for n in chain.nodes)
     if chain and not stays and chain.nodes[0] is node and (form := _form(def_use, chain)):
-        return _rescaled(def_use, chain, form)
+        return _rescale(def_use, chain, form)
     write = nodes.writer_of(def_use, node)
     if write is None:
         raise refusal(node, f"{node.op} is none of its operators, or not on these operands")
@@ -125,7 +125,7 @@ def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> Patte
     operand, step_function = operand_of(edge), find_step_function(def_use.graph, chain)
     if operand is None or step_function is None or any(node.op == "transpose" for node in chain.nodes):
         return None
-    wanted = wanted_codes(step_function, operand, edge.integers)
+    wanted = find_wanted_codes(step_function, operand, edge.integers)
     for gain in dict.fromkeys((1, _most_gain(step_function, weights))):
         multiple = replace(wanted, sums=wanted.sums * gain)
         if (rescaling := find_integer_rescaling(multiple)) is not None:
@@ -178,7 +178,7 @@ def _sums(def_use: DefUse, product: Product) -> _Part:
     return _Part(product.nodes, (product.start,), product.end, write)
 
 
-def _rescaled(def_use: DefUse, chain: Chain, form: PatternForm) -> _Part:
+def _rescale(def_use: DefUse, chain: Chain, form: PatternForm) -> _Part:
     """Return the part of a chain from integers to codes."""
     start, end = def_use.graph.edges[chain.start], def_use.graph.edges[chain.end]
 

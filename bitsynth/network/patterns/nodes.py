@@ -34,7 +34,7 @@ _FUNCTIONS = {
 }
 
 
-def made_of_constants(graph: Graph) -> tuple[Node, ...]:
+def find_constant_nodes(graph: Graph) -> tuple[Node, ...]:
     """Return the nodes that depend on constants alone."""
     known, nodes = {*graph.constants}, []
     for node in graph.nodes:
@@ -96,12 +96,12 @@ def write_quantizer(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
     if scale.size > 1:
         value, scale = writer.node("Div", [value, writer.constant(scale, "float32")]), np.ones(1)
     zero, low, high = (int(np.asarray(node.attributes[n]).item()) - operand.offset for n in ("zero", "low", "high"))
-    writer.quantized(value, scale.item(), zero, (low, high), result.name)
+    writer.quantize(value, scale.item(), zero, (low, high), result.name)
 
 
 def _constant(graph: Graph, name: str) -> Tensor | None:
     """Return the numbers of an edge that depends on no input; None for other edges."""
-    nodes = made_of_constants(graph)
+    nodes = find_constant_nodes(graph)
     if name not in {*graph.constants, *(output for node in nodes for output in node.outputs)}:
         return None
     builder = GraphBuilder.begin_from(graph)
@@ -157,16 +157,16 @@ def write_codes(
     (start, end), rescale = ends, form.epilogue
     rank, moved = len(start.shape), start.shape != end.shape
     value = writer.cast(sums, "float32")
-    value = writer.scaled(value, along(rescale.scale, axis, rank))
+    value = writer.scale(value, along(rescale.scale, axis, rank))
     if rescale.bias is not None:
         value = writer.node("Add", [value, writer.constant(along(rescale.bias, axis, rank), "float32")])
     if residual is not None and rescale.residual is not None:
         other = writer.cast(residual.name, "float32")
         if rescale.residual.zero_point:
             other = writer.node("Sub", [other, writer.constant(rescale.residual.zero_point, "float32")])
-        other = writer.scaled(other, along(rescale.residual.scale, axis, rank))
+        other = writer.scale(other, along(rescale.residual.scale, axis, rank))
         value = writer.node("Add", [value, other])
-    codes = writer.quantized(value, 1.0, rescale.zero_point, rescale.codes, "" if moved else end.name)
+    codes = writer.quantize(value, 1.0, rescale.zero_point, rescale.codes, "" if moved else end.name)
     if moved:
         writer.node("Reshape", [codes, writer.constant(end.shape, "int64")], end.name)
     writer.codes(end)

@@ -61,14 +61,14 @@ class PatternWriter:
         """Add a cast of a tensor and return its name."""
         return self.node("Cast", [name], output, to=_TYPES[dtype])
 
-    def scaled(self, value: str, factor: Tensor) -> str:
+    def scale(self, value: str, factor: Tensor) -> str:
         """Add integers times a float32 factor: one product or two give the same number unless it is subnormal."""
         factors = _integer_and_shift(factor) if self._shifts else (factor,)
         for part in factors:
             value = self.node("Mul", [value, self.constant(part, "float32")])
         return value
 
-    def quantized(self, value: str, scale: float, zero: int, limits: tuple[int, int], output: str = "") -> str:
+    def quantize(self, value: str, scale: float, zero: int, limits: tuple[int, int], output: str = "") -> str:
         """Add the quantization of floats to codes between two limits."""
         whole = limits == (0, 255)
         given = [value, self.constant(scale, "float32"), self.constant(zero, "uint8")]

@@ -51,7 +51,7 @@ class ScratchArray:
 
     def keep(self, writer: Writer, term: LoopTerm, steps: Sequence[AxisStep], offset: int = 0) -> None:
         """Store a number at a place of the loop."""
-        cast = writer.held(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
+        cast = writer.hold(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
         writer.loops.do(f"{writer.loops.at(self.name, steps, offset)} = ({self.c_type}){cast.code};")
 
 
@@ -139,7 +139,7 @@ class NodeBody:
         steps = memory.format.strides(edge.shape)
         return memory.load(writer, steps, sum(b * s for b, s in zip(begin, steps, strict=True)))
 
-    def staged(
+    def stage(
         self,
         edge: Edge,
         to: ScratchArray,
@@ -165,10 +165,10 @@ class NodeBody:
         scale, zero = (np.broadcast_to(p, edge.shape)[cut] if p.size > 1 else p for p in (kind.scale, kind.zero))
         return Edge(edge.name, writer.loops.shape, edge.dtype, Integers(kind.low, kind.high, scale, zero, kind.step))
 
-    def lined_up(self, edge: Edge, last: Sequence[int], *, centred: bool) -> ScratchArray:
+    def line_up(self, edge: Edge, last: Sequence[int], *, centred: bool) -> ScratchArray:
         """Return an array of an input's numbers, with some axes moved last."""
         to = self.array(self.numbers_type(edge), int(np.prod(edge.shape)))
         order = [*(k for k in range(len(edge.shape)) if k not in last), *last]
         dense = dense_steps(tuple(edge.shape[k] for k in order))
-        self.staged(edge, to, [dense[order.index(k)] for k in range(len(edge.shape))], centred=centred)
+        self.stage(edge, to, [dense[order.index(k)] for k in range(len(edge.shape))], centred=centred)
         return to

@@ -33,7 +33,7 @@ def make_conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
     if source.format == to.format and not _is_number(source) and not _is_number(to):
         body.do(f"memcpy(out0, in0, {to.bytes});")
     else:
-        given = _unpacked(body, given)
+        given = _unpack(body, given)
         target = _to_pack(body, result)
         _convert(body, given, target, source.role == "input", to.role == "output")
         _pack(body, target, result)
@@ -112,7 +112,7 @@ def _bytes(memory: BufferAccess, name: str) -> BufferAccess:
     return BufferAccess(name, memory.edge, Format("uint8", memory.format.operand, Layout.NHWC))
 
 
-def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
+def _unpack(body: NodeBody, memory: BufferAccess) -> BufferAccess:
     """Return codes as bytes; packed words are unpacked first."""
     if memory.format.layout != Layout.PACKED:
         return memory

@@ -49,7 +49,7 @@ def deliver(body: NodeBody, compute: Callable[[Writer], LoopTerm]) -> None:
     def start(writer: Writer) -> _Terms:
         term = compute(writer)
         is_whole = isinstance(edge.type, Integers)
-        return {edge.name: term if is_whole else InC(writer, body.graph.reference).typed(term, edge.dtype)}
+        return {edge.name: term if is_whole else InC(writer, body.graph.reference).cast(term, edge.dtype)}
 
     _write(body, body.nodes[1:], start)
 
@@ -157,13 +157,13 @@ def _meaning(graph: Graph, node: Node, terms: list[LoopTerm], writer: Writer) ->
     edge = graph.edges[node.outputs[0]]
     site = site_of(graph, node, writer)
     if node.op == "multi_threshold":
-        result = _counted(site, terms[0], writer)
+        result = _count_thresholds(site, terms[0], writer)
     elif node.op == "lookup":
-        result = _looked_up(site, terms[0], writer)
+        result = _look_up(site, terms[0], writer)
     else:
         (result,) = TABLE[node.op].run(site, *terms)
     if isinstance(edge.type, Integers):
-        return within(writer.held(writer.cast(result, WHOLE)), edge)
+        return within(writer.hold(writer.cast(result, WHOLE)), edge)
     return result
 
 
@@ -178,21 +178,21 @@ def _never(mask: Tensor) -> list[Tensor]:
     raise TypeError("terms are no fractions")
 
 
-def _looked_up(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
+def _look_up(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     """Return the element of a table for an integer."""
     table = site["table"]
     name = writer.constants.add(table.astype(np.int32))
-    place = writer.held(value - site["first"])
+    place = writer.hold(value - site["first"])
     return LoopTerm(
         writer, WHOLE, writer.loops.value("int32_t", f"{name}[{place.code}]"), (int(table.min()), int(table.max()))
     )
 
 
-def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
+def _count_thresholds(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     """Return the number of a channel's thresholds that are not above the number, counted one by one."""
     (number,) = site.numbers([value])
     thresholds: Any = site["thresholds"]
-    number = writer.held(writer.cast(number, np.result_type(number.dtype, thresholds.dtype)))
+    number = writer.hold(writer.cast(number, np.result_type(number.dtype, thresholds.dtype)))
     count = thresholds.shape[1]
     steps = [0] * len(writer.loops.shape)
     if thresholds.shape[0] > 1:
@@ -201,6 +201,6 @@ def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     first = writer.loops.value("size_t", writer.loops.place(steps))
     threshold = LoopTerm(writer, number.dtype, f"{table}[{first} + j]")
     lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compare('>=', number, threshold)};"
-    counted = LoopTerm(writer, WHOLE, writer.loops.named(lines), (0, count))
+    counted = LoopTerm(writer, WHOLE, writer.loops.name_value(lines), (0, count))
     levels: LoopTerm = site["least"] + site["step"] * counted
     return levels

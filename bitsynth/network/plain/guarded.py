@@ -196,9 +196,9 @@ class GuardedWriter(Writer):
                 return super().operate(name, number, second)
         return super().operate(name, *inputs)
 
-    def held(self, term: LoopTerm) -> LoopTerm:
+    def hold(self, term: LoopTerm) -> LoopTerm:
         """Return a term that has C; of a real constant the bound is kept, as float64 may not hold it."""
-        held = super().held(term)
+        held = super().hold(term)
         if term.value is not None and term.dtype == REAL:
             self._keep(held, self._bound_constant(term.value))
         return held
@@ -221,7 +221,7 @@ class GuardedWriter(Writer):
 
     def cast(self, term: LoopTerm, dtype: np.dtype[Any]) -> LoopTerm:
         """Return the number in another type; integers become real numbers without an error."""
-        if term.dtype == REAL and term.value is None and dtype != REAL and not self.bound(term).is_integer:
+        if term.dtype == REAL and term.value is None and dtype != REAL and not self.get_bound(term).is_integer:
             raise Undecidable("a real number is rounded to another type")
         if term.dtype == WHOLE and dtype == REAL and term.code in self._rounded:
             return self._rounded[term.code]
@@ -237,13 +237,13 @@ class GuardedWriter(Writer):
     def call(self, function: str, term: LoopTerm) -> LoopTerm:
         """Return a call of a function of the runtime; the result is exact if the operand is."""
         number = super().call(function, term)
-        if term.value is not None or (bound := self.bound(term)).is_exact:
+        if term.value is not None or (bound := self.get_bound(term)).is_exact:
             return number
         if function == "sqrt" and bound.sign == 1 and bound.is_bounded:
             return self._keep(number, _root(bound, self._size_of(number)))
-        return self._keep(number, self._unbounded(number))
+        return self._keep(number, self._make_unbounded(number))
 
-    def bound(self, term: LoopTerm) -> NumberError:
+    def get_bound(self, term: LoopTerm) -> NumberError:
         """Return the bound of a real number that has C; one that was read is exact."""
         return self._bounds.get(term.code) or NumberError(self._size_of(term), 0, sign=0)
 
@@ -251,7 +251,7 @@ class GuardedWriter(Writer):
         plain = replace(term, writer=self._sizes, bounds=None, whole=None)
         return self._sizes.operate("absolute", plain)
 
-    def _unbounded(self, term: LoopTerm) -> NumberError:
+    def _make_unbounded(self, term: LoopTerm) -> NumberError:
         return NumberError(self._size_of(term), _MAX_ROUNDINGS + 1)
 
     def _keep(self, term: LoopTerm, bound: NumberError) -> LoopTerm:
@@ -267,7 +267,7 @@ class GuardedWriter(Writer):
     def _float(self, name: str, dtype: np.dtype[Any], terms: list[LoopTerm]) -> LoopTerm:
         if dtype != REAL or name not in (*_RULES, *_STEPS_OF_ROUNDINGS, *COMPARISONS, "divide"):
             raise Undecidable(name)
-        bounds = [self.bound(t) for t in (terms[1:] if name == "where" else terms)]
+        bounds = [self.get_bound(t) for t in (terms[1:] if name == "where" else terms)]
         if name in COMPARISONS:
             return self._compare(name, terms, bounds)
         if name in _STEPS_OF_ROUNDINGS:
@@ -275,7 +275,7 @@ class GuardedWriter(Writer):
         if name == "divide":
             return self._divide(terms, bounds)
         if name == "multiply" and not any(b.is_constant for b in bounds):
-            bounds = [self._limited(b) for b in bounds]
+            bounds = [self._limit(b) for b in bounds]
         bound = _RULES[name](bounds)
         if name == "multiply" and bound.sign is not None and terms[0].code == terms[1].code:
             bound = replace(bound, sign=1)
@@ -288,20 +288,20 @@ class GuardedWriter(Writer):
             bound = replace(bound, size=self._size_of(number), most=min(most, bound.most))
         return self._keep(number, bound)
 
-    def _limited(self, bound: NumberError) -> NumberError:
+    def _limit(self, bound: NumberError) -> NumberError:
         """Return a bound whose greatest size is known: the flag is set where a size is above `_GREATEST_SIZE`."""
         if bound.most <= _GREATEST_SIZE:
             return bound
         if not self.may_flag:
             return replace(bound, roundings=_MAX_ROUNDINGS + 1)
-        self._flag(_GREATEST_SIZE.hex(), self._sizes.held(bound.size).code, _GREATEST_SIZE.hex())
+        self._flag(_GREATEST_SIZE.hex(), self._sizes.hold(bound.size).code, _GREATEST_SIZE.hex())
         return replace(bound, most=_GREATEST_SIZE)
 
     def _divide(self, terms: list[LoopTerm], bounds: list[NumberError]) -> LoopTerm:
         """Write a quotient; one of exact numbers has a bound, whose size is not a number if the divisor is infinite."""
         number = super()._float("divide", REAL, terms)
         if not all(b.is_exact for b in bounds):
-            return self._keep(number, self._unbounded(number))
+            return self._keep(number, self._make_unbounded(number))
         size = self._size_of(number) + self._size_of(terms[1]) * 0.0
         return self._keep(number, NumberError(size, 1, underflow=_LEAST_NORMAL))
 
@@ -353,7 +353,7 @@ class GuardedWriter(Writer):
 
     def _whole(self, term: LoopTerm) -> LoopTerm:
         low, high = term.bounds or (_INT32[0] - 1, 0)
-        if term.dtype != REAL or not self.bound(term).is_number or low < _INT32[0] or high > _INT32[1]:
+        if term.dtype != REAL or not self.get_bound(term).is_number or low < _INT32[0] or high > _INT32[1]:
             return super()._whole(term)
         whole = LoopTerm(self, WHOLE, self.loops.value("int32_t", f"(int32_t){term.code}"), (int(low), int(high)))
         self._rounded[whole.code] = term
@@ -369,7 +369,7 @@ class GuardedWriter(Writer):
         if not bound.is_bounded:
             raise Undecidable("many operations, or numbers that may be large")
         scale = (bound.roundings + 1) * _UNIT * _SAFETY_FACTOR
-        error = self._sizes.held(bound.size * scale + _SUBNORMAL_ERROR)
+        error = self._sizes.hold(bound.size * scale + _SUBNORMAL_ERROR)
         self._flag(distance, error.code, most.hex())
 
     def _flag(self, distance: str, error: str, most: str) -> None:

@@ -72,7 +72,7 @@ class Loops:
             self._statements.append((self._names[key], f"const {c_type} {self._names[key]} = {code};"))
         return self._names[key]
 
-    def named(self, code: str) -> str:
+    def name_value(self, code: str) -> str:
         """Return the name of a value that statements compute, `{0}` in them."""
         name = f"t{len(self._statements)}"
         self._statements.append((name, code.format(name)))
@@ -84,18 +84,18 @@ class Loops:
 
     def render(self, until: str = "") -> str:
         """Return the C of the loop nest; the outermost of several loops ends where C is true."""
-        axes = _merged(self.shape, [steps for steps, _ in self.places], self.order)
+        axes = _merge(self.shape, [steps for steps, _ in self.places], self.order)
         indices = [
             _index([row[k] for _, row in axes], [f"i{a}" for a in range(len(axes))], offset)
             for k, (_, offset) in enumerate(self.places)
         ]
-        inner = [re.sub(r"@(\d+)@", lambda m: indices[int(m[1])], line) for line in self._needed()]
+        inner = [re.sub(r"@(\d+)@", lambda m: indices[int(m[1])], line) for line in self._find_needed()]
         heads = [f"for (size_t i{a} = 0; i{a} < {n}; ++i{a})" for a, (n, _) in enumerate(axes)]
         if until and len(heads) > 1:
             return "\n".join([heads[0], "{", *heads[1:], "{", *inner, "}", f"if ({until})\nbreak;", "}"])
         return "\n".join([*heads, "{", *inner, "}"])
 
-    def _needed(self) -> list[str]:
+    def _find_needed(self) -> list[str]:
         needed: list[str] = []
         used: set[str] = set()
         for name, line in reversed(self._statements):
@@ -105,7 +105,7 @@ class Loops:
         return needed[::-1]
 
 
-def _merged(
+def _merge(
     shape: Shape, steps: list[tuple[AxisStep, ...]], order: Sequence[AxisStep]
 ) -> list[tuple[int, list[AxisStep]]]:
     """Return axes with the strides of each array, in `order`: without axes of one element, contiguous ones merged."""
@@ -135,7 +135,7 @@ def _index(steps: list[AxisStep], names: list[str], offset: int) -> str:
     return " + ".join(terms).replace("+ - ", "- ") or "0"
 
 
-def aligned_steps(steps: Sequence[int], shape: Shape, to: Shape) -> tuple[int, ...]:
+def align_steps(steps: Sequence[int], shape: Shape, to: Shape) -> tuple[int, ...]:
     """Return the strides of an array of `shape` that broadcasts to another shape: 0 along axes that repeat it."""
     own = [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)]
     return (0,) * (len(to) - len(shape)) + tuple(own)

@@ -37,7 +37,7 @@ class InC(Arithmetic):
         plain = kind.zero.astype(np.int64)
         centred = value if not plain.any() else value - plain
         if self.reference == "exact":
-            return self._scaled(value if not kind.is_centred else centred, kind)
+            return self._scale(value if not kind.is_centred else centred, kind)
         if not edge.is_float:
             return centred
         dtype = numpy_type(edge.dtype)
@@ -46,7 +46,7 @@ class InC(Arithmetic):
         number = centred.astype(dtype)
         return number if (kind.scale == 1).all() else number * self.constant(kind.scale.astype(dtype))
 
-    def _scaled(self, value: LoopTerm, kind: Integers) -> LoopTerm:
+    def _scale(self, value: LoopTerm, kind: Integers) -> LoopTerm:
         scaled = self.real(value)
         if not kind.is_centred:
             scaled = scaled - self.constant(kind.zero)
@@ -62,7 +62,7 @@ class InC(Arithmetic):
         constant = self.writer.constant(np.asarray(value))
         return self.real(constant) if self.reference == "exact" else constant
 
-    def typed(self, number: Quantity, dtype: str) -> Quantity:
+    def cast(self, number: Quantity, dtype: str) -> Quantity:
         if self.reference == "exact":
             return number
         return self.writer.cast(number, numpy_type(dtype))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Shape, limits, numpy_type
-from bitsynth.network.plain.loops import AxisStep, aligned_steps
+from bitsynth.network.plain.loops import AxisStep, align_steps
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 from bitsynth.network.program import Buffer, Format, c_type
@@ -33,7 +33,7 @@ class BufferAccess:
     def steps(self, shape: Shape) -> tuple[int, ...]:
         """Return the strides of its elements in loops over a shape to which the edge broadcasts."""
         own = self.edge.shape
-        return aligned_steps(self.format.strides(own), own, shape)
+        return align_steps(self.format.strides(own), own, shape)
 
     def load(self, writer: Writer, steps: Sequence[AxisStep] | None = None, offset: int = 0) -> LoopTerm:
         """Return the element at a place of the loop: an integer, or a number in the buffer's type."""
@@ -73,11 +73,11 @@ class BufferAccess:
         if operand is not None:
             whole = writer.cast(term, WHOLE)
             off = whole - operand.offset if operand.offset else whole
-            code = writer.held(off).code
+            code = writer.hold(off).code
             return f"(uint32_t)({code}) >> 1" if operand.scale == 2 else code
         if self.holds_integers:
-            return writer.held(writer.cast(term, WHOLE)).code
-        cast = writer.held(writer.cast(term, REAL if dtype == "float64" else numpy_type(dtype))).code
+            return writer.hold(writer.cast(term, WHOLE)).code
+        cast = writer.hold(writer.cast(term, REAL if dtype == "float64" else numpy_type(dtype))).code
         return f"{_BITS[dtype]}({cast})" if dtype in _BITS else cast
 
 

@@ -64,7 +64,7 @@ def _readable(body: NodeBody, edge: Edge) -> tuple[BufferAccess | ScratchArray, 
     if edge.name not in body.graph.constants and (same or body.gives_integers):
         return body.memories[edge.name], _lies(body.memories[edge.name])
     array = body.array(body.numbers_type(edge), int(np.prod(edge.shape)))
-    body.staged(edge, array, dense_steps(edge.shape), centred=False)
+    body.stage(edge, array, dense_steps(edge.shape), centred=False)
     return array, np.arange(int(np.prod(edge.shape)))
 
 

@@ -92,7 +92,7 @@ class ChannelsLast(PaddedImage):
         moved = ScratchArray(f"({to.name} + {at})" if at else to.name, to.dtype)
         begin, shape = (0, 0, *self.begins), (*edge.shape[:2], *self.counts)
         steps = self.size, 1, *self.pixel_steps
-        body.staged(edge, moved, steps, centred=centred, begin=begin, shape=shape)
+        body.stage(edge, moved, steps, centred=centred, begin=begin, shape=shape)
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,6 @@ class ImagePlanes(PaddedImage):
         at = sum(self.place(before[a], a) for a in range(len(self.image)) if fixed[a])
         moved = ScratchArray(f"({to.name} + {at})" if at else to.name, to.dtype)
         outer = (edge.shape[1] * self.size, self.size)
-        body.staged(
+        body.stage(
             edge, moved, [*outer, *steps], centred=centred, begin=(0, 0, *begins), shape=(*edge.shape[:2], *counts)
         )

@@ -70,7 +70,7 @@ def fold_elements(
             start, at = (f"{array.name}[{first} + {place.format(j=j)}]" for j in ("0", "j"))
             inner = step.format(t="{0}", x=at)
             lines = [f"{total.c_type} {{0}} = {start};", f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
-    code = writer.loops.named("\n".join(lines))
+    code = writer.loops.name_value("\n".join(lines))
     dtype = WHOLE if "int" in total.dtype else np.dtype(total.dtype)
     kind = body.outs[0].integers if body.gives_integers else None
     return LoopTerm(writer, dtype, code, (kind.least, kind.most) if kind else None)
@@ -106,7 +106,7 @@ def reduction(fold: Fold) -> Callable[[NodeBody], None]:
         if _is_in_memory_order(body, edge, axes, fold):
             _fold_in_memory_order(body, edge, axes, fold)
             return
-        array = body.lined_up(edge, axes, centred=fold is SUM)
+        array = body.line_up(edge, axes, centred=fold is SUM)
         count = int(np.prod([edge.shape[k] for k in axes]))
         _deliver_folds(body, array, _outer_steps(edge, axes, count), range(count), fold)
 
@@ -145,7 +145,7 @@ def _fold_in_memory_order(body: NodeBody, edge: Edge, axes: Sequence[int], fold:
     body.do(f"for (size_t i = 0; i < {count}; ++i)\n{totals.name}[i] = {start};")
     writer = body.writer(edge.shape, _memory_strides(body, edge))
     number = body.number(body.element(edge, writer), edge, centred=fold is SUM)
-    term = writer.held(writer.cast(number, WHOLE if body.gives_integers else np.dtype(totals.held)))
+    term = writer.hold(writer.cast(number, WHOLE if body.gives_integers else np.dtype(totals.held)))
     step = fold.integers if body.gives_integers else fold.reals
     writer.loops.do(step.format(t=writer.loops.at(totals.name, steps), x=term.code))
     body.close(writer)
@@ -176,7 +176,7 @@ def softmax(body: NodeBody) -> None:
     axes = list(body.node.attributes["axes"])
     count = int(np.prod([edge.shape[k] for k in axes]))
     lines = int(np.prod(edge.shape)) // count
-    numbers = body.lined_up(edge, axes, centred=False)
+    numbers = body.line_up(edge, axes, centred=False)
     powers, most, sums = (body.array(numbers.dtype, n) for n in (lines * count, lines, lines))
     _fold_lines(body, numbers, most, (lines, count), MAX)
     writer = body.writer((lines, count))
@@ -221,7 +221,7 @@ def softmax_codes(body: NodeBody) -> None:
     axes = list(at["axes"])
     count = int(np.prod([edge.shape[k] for k in axes]))
     lines = int(np.prod(edge.shape)) // count
-    codes = body.lined_up(edge, axes, centred=False)
+    codes = body.line_up(edge, axes, centred=False)
     results = body.array(codes.dtype, lines * count)
     powers = body.constants.add(at["powers"].astype(np.int32))
     names = {"codes": codes.name, "made": results.name, "number": codes.c_type, "powers": powers}
@@ -240,8 +240,8 @@ def rank(body: NodeBody) -> None:
     """Write repeated searches for the next element after the last one found; of equals the first, or the last."""
     (edge,), axis = body.edges, body.node.attributes["axis"]
     length, count = edge.shape[axis], body.node.attributes["k"]
-    numbers = body.lined_up(edge, [axis], centred=False)
-    places = _searched(body, numbers, int(np.prod(edge.shape)) // length, length)
+    numbers = body.line_up(edge, [axis], centred=False)
+    places = _search(body, numbers, int(np.prod(edge.shape)) // length, length)
     dense = dense_steps(tuple(1 if k == axis else n for k, n in enumerate(edge.shape)))
     steps = [1 if k == axis else step * count for k, step in enumerate(dense)]
     from_steps = [0 if k == axis else step * length for k, step in enumerate(dense)]
@@ -258,7 +258,7 @@ def rank(body: NodeBody) -> None:
             body.close(writer)
 
 
-def _searched(body: NodeBody, numbers: ScratchArray, lines: int, length: int) -> ScratchArray:
+def _search(body: NodeBody, numbers: ScratchArray, lines: int, length: int) -> ScratchArray:
     """Return the indices of the wanted numbers in each row."""
     attributes = body.node.attributes
     places = body.array("int32", lines * attributes["k"])

@@ -157,7 +157,7 @@ def stage_blocked(
             own[row] = size if block == 1 else f"{{i}} / {block} * {size * block} + {{i}} % {block}"
             begin[row], shape[row] = first, count
         moved = ScratchArray(f"({to.name} + {first * size})", to.dtype)
-        body.staged(edge, moved, own, centred=True, begin=tuple(begin), shape=tuple(shape))
+        body.stage(edge, moved, own, centred=True, begin=tuple(begin), shape=tuple(shape))
 
 
 def constant_rows(body: NodeBody, edge: Edge, arrange: Callable[[Tensor], Tensor]) -> FactorRows:
@@ -297,7 +297,7 @@ def _columns(body: NodeBody, factor: _Factor) -> FactorPlanes:
     array = body.array(sums_type(body), math.prod(edge.shape))
     steps = [s * factor.size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
     steps[factor.depth] = factor.count
-    body.staged(edge, array, steps, centred=True)
+    body.stage(edge, array, steps, centred=True)
     return array
 
 
@@ -338,7 +338,7 @@ def _weights(body: NodeBody, edge: Edge, groups: int) -> FactorRows:
         stage_blocked(body, edge, array, None if rows == 1 else 0, whole, range(1, len(edge.shape)))
         return array
     plain = body.array(sums_type(body), groups * rows * depth)
-    body.staged(edge, plain, dense_steps(edge.shape), centred=True)
+    body.stage(edge, plain, dense_steps(edge.shape), centred=True)
     for block, first, count in blocks(rows):
         shape = (groups, count // block, block, depth)
         writer = body.writer(shape)
@@ -394,5 +394,5 @@ def _pixel_columns(body: NodeBody, edge: Edge, groups: int) -> FactorPlanes:
         return constant_columns(body, edge, lambda x: np.broadcast_to(x, edge.shape).reshape(whole).swapaxes(1, 2))
     array = body.array(sums_type(body), groups * columns * depth)
     across = 1 if groups == 1 else f"{{i}} / {columns} * {columns * depth} + {{i}} % {columns}"
-    body.staged(edge, array, [across, *(s * columns for s in dense_steps(edge.shape[1:]))], centred=True)
+    body.stage(edge, array, [across, *(s * columns for s in dense_steps(edge.shape[1:]))], centred=True)
     return array

@@ -230,7 +230,7 @@ def compare(sign: str, a: LoopTerm, b: LoopTerm) -> str:
     return f"({a.code} {sign[0]} {b.code}) | (({a.code} == {b.code}) & ({inner}))"
 
 
-def _chosen(value: _Value, mask: str, a: LoopTerm, b: LoopTerm) -> _Made:
+def _choose(value: _Value, mask: str, a: LoopTerm, b: LoopTerm) -> _Made:
     rest = value("double", f"{mask} ? {a.rest or '0.0'} : {b.rest or '0.0'}") if a.rest or b.rest else ""
     return value("double", f"{mask} ? {a.code} : {b.code}"), rest
 
@@ -238,20 +238,20 @@ def _chosen(value: _Value, mask: str, a: LoopTerm, b: LoopTerm) -> _Made:
 def _extreme(sign: str) -> Callable[..., _Made]:
     def rule(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
         mask = value("int", f"({compare(sign, a, b)}) | ({a.code} != {a.code})")
-        return _chosen(value, mask, a, b)
+        return _choose(value, mask, a, b)
 
     return rule
 
 
 def _at_least(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
-    return _chosen(value, value("int", compare(">=", a, b)), a, b)
+    return _choose(value, value("int", compare(">=", a, b)), a, b)
 
 
 def _where_pair(value: _Value, mask: LoopTerm, a: LoopTerm, b: LoopTerm) -> _Made:
-    return _chosen(value, mask.code, a, b)
+    return _choose(value, mask.code, a, b)
 
 
-def _rounded(function: str, sign: str = "") -> Callable[..., _Made]:
+def _round(function: str, sign: str = "") -> Callable[..., _Made]:
     def rule(value: _Value, a: LoopTerm) -> _Made:
         if not a.rest:
             return value("double", f"{sign}{function}({sign}{a.code})"), ""
@@ -272,8 +272,8 @@ OF_PAIRS: dict[str, Callable[..., _Made]] = {
     "minimum": _extreme("<="),
     "at_least": _at_least,
     "where": _where_pair,
-    "rint": _rounded("bs_rint"),
-    "floor": _rounded("bs_floor"),
-    "ceil": _rounded("bs_floor", "-"),
+    "rint": _round("bs_rint"),
+    "floor": _round("bs_floor"),
+    "ceil": _round("bs_floor", "-"),
 }
 """C of the number and of its rest, by the names of numpy."""

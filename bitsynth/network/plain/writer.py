@@ -12,7 +12,7 @@ import numpy as np
 from bitsynth.graph.arithmetic import Floats, Fractions
 from bitsynth.graph.operators.rounding import half_even
 from bitsynth.graph.types import Tensor
-from bitsynth.network.plain.loops import Loops, aligned_steps, dense_steps
+from bitsynth.network.plain.loops import Loops, align_steps, dense_steps
 from bitsynth.network.plain.terms import BOUNDS, COMPARISONS, OF_FLOATS, OF_INTEGERS, OF_PAIRS, REST, Bounds, LoopTerm
 
 _INT32 = (-(1 << 31), (1 << 31) - 1)
@@ -51,12 +51,12 @@ class Writer:
         """Write the operation of that name in numpy."""
         terms = [x if isinstance(x, LoopTerm) else self._literal(x, inputs) for x in inputs]
         if all(t.value is not None for t in terms):
-            return self.constant(_folded(name, [t.value for t in terms], self.exact))
+            return self.constant(_fold(name, [t.value for t in terms], self.exact))
         operands = terms[1:] if name == "where" else terms
         dtype = np.result_type(*(t.dtype for t in operands))
-        held = [self.cast(self.held(t), dtype) for t in operands]
+        held = [self.cast(self.hold(t), dtype) for t in operands]
         if name == "where":
-            held.insert(0, self.held(terms[0]))
+            held.insert(0, self.hold(terms[0]))
         result = self._integer(name, held) if dtype.kind in "iub" else self._float(name, dtype, held)
         return replace(result, dtype=np.dtype(bool)) if name in COMPARISONS else result
 
@@ -68,7 +68,7 @@ class Writer:
                 x = np.asarray(x, other if other.kind not in "iu" else REAL)
         return self.constant(np.asarray(x))
 
-    def held(self, term: LoopTerm) -> LoopTerm:
+    def hold(self, term: LoopTerm) -> LoopTerm:
         """Return a term that has C: constants become literals, or elements of arrays."""
         if term.value is None:
             return term
@@ -85,7 +85,7 @@ class Writer:
             name = self.constants.add(array.astype("int32" if _fits(_bounds_of(array)) else "int64"))
         else:
             name = self.constants.add(array.astype("float64" if dtype == REAL else "float32"))
-        steps = aligned_steps(dense_steps(array.shape), array.shape, self.loops.shape)
+        steps = align_steps(dense_steps(array.shape), array.shape, self.loops.shape)
         return self.loops.value(_c_name(dtype, _bounds_of(array)), self.loops.at(name, steps))
 
     def _integer(self, name: str, terms: list[LoopTerm]) -> LoopTerm:
@@ -131,7 +131,7 @@ class Writer:
             return self.constant(_cast_value(term.value, dtype))
         if dtype == WHOLE:
             return self._whole(term)
-        code, kind = _converted(term, dtype), _c_name(dtype, None)
+        code, kind = _convert(term, dtype), _c_name(dtype, None)
         if term.whole is not None and term.whole.dtype == dtype == np.float32:
             code = f"bs_whole_f({term.whole.code})"
         return LoopTerm(self, dtype, self.loops.value(kind, code), term.bounds)
@@ -160,7 +160,7 @@ class Writer:
         return self.cast(result, term.dtype)
 
 
-def _converted(term: LoopTerm, dtype: np.dtype[Any]) -> str:
+def _convert(term: LoopTerm, dtype: np.dtype[Any]) -> str:
     """Return C for a number converted to a float type."""
     if dtype == REAL:
         return f"(double){term.code}"
@@ -221,7 +221,7 @@ def _cast_value(array: Tensor, dtype: np.dtype[Any]) -> Tensor:
     return array.astype(np.float64).astype(dtype) if array.dtype == object else array.astype(dtype)
 
 
-def _folded(name: str, values: list[Any], exact: bool) -> Tensor:
+def _fold(name: str, values: list[Any], exact: bool) -> Tensor:
     with np.errstate(all="ignore"):
         if exact and any(v.dtype in (object, np.float64) for v in values):
             values = [v if v.dtype == bool else Fractions().constant(v) for v in values]

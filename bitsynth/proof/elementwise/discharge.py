@@ -46,22 +46,22 @@ class CuttingDomain(SymbolicDomain):
         self._facts: list[Any] = []
 
     def mul(self, a: Any, b: Any, w: int) -> Any:
-        return self._shared("mul", a, b, w, super().mul(a, b, w))
+        return self._share("mul", a, b, w, super().mul(a, b, w))
 
     def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
         product = super().fmul(a, b, toward_zero)
-        return product if toward_zero else self._shared("fmul", a, b, _FLOAT, product)
+        return product if toward_zero else self._share("fmul", a, b, _FLOAT, product)
 
     def fadd(self, a: Any, b: Any) -> Any:
-        return self._shared("fadd", a, b, _FLOAT, super().fadd(a, b))
+        return self._share("fadd", a, b, _FLOAT, super().fadd(a, b))
 
     def fdiv(self, a: Any, b: Any) -> Any:
-        return self._shared("fdiv", a, b, _FLOAT, super().fdiv(a, b), commutes=False)
+        return self._share("fdiv", a, b, _FLOAT, super().fdiv(a, b), commutes=False)
 
     def nearest(self, a: Any) -> Any:
         if _is_choice(a):
             return z3.If(a.arg(0), self.nearest(a.arg(1)), self.nearest(a.arg(2)))
-        return self._shared("nearest", a, a, _FLOAT, super().nearest(a))
+        return self._share("nearest", a, a, _FLOAT, super().nearest(a))
 
     def flt(self, a: Any, b: Any) -> Any:
         if _is_choice(a):
@@ -79,7 +79,7 @@ class CuttingDomain(SymbolicDomain):
         read = {x.get_id() for term in terms for x in _unknowns_in(term)}
         return [fact for fact in self._facts if {x.get_id() for x in _unknowns_in(fact)} <= read]
 
-    def _shared(self, operation: str, a: Any, b: Any, w: int, result: Any, *, commutes: bool = True) -> Any:
+    def _share(self, operation: str, a: Any, b: Any, w: int, result: Any, *, commutes: bool = True) -> Any:
         """Return the unknown of an operation on two terms, in either order if it `commutes`; else `result`."""
         key = self._key(operation, a, b, w) if commutes else (f"{operation}{w}", z3.simplify(a), z3.simplify(b))
         if self.learning and key not in self._cuts:
@@ -218,10 +218,10 @@ def _claims(result: _Result) -> Iterator[list[Any]]:
     for k in range(len(result.nested) + 1):
         decided = [(c, n < k) for conditions in (result.nested, result.alike) for n, c in enumerate(conditions)]
         facts = [c if holds else z3.Not(c) for c, holds in decided]
-        yield [*result.assumed, *facts, _settled(result.got, decided) != _settled(result.want, decided)]
+        yield [*result.assumed, *facts, _settle(result.got, decided) != _settle(result.want, decided)]
 
 
-def _settled(term: Any, decided: Sequence[tuple[Any, bool]]) -> Any:
+def _settle(term: Any, decided: Sequence[tuple[Any, bool]]) -> Any:
     """Substitute the known conditions until nothing changes: a decided choice exposes more of them."""
     pairs = [(condition, z3.BoolVal(holds)) for condition, holds in decided]
     while True:

@@ -138,7 +138,7 @@ def samples(spec: ElementwiseSpec, columns: int) -> ElementSamples:
     """Return `count` columns of elements, the same for every program of `spec`."""
     rng = np.random.default_rng(columns)
     with np.errstate(over="ignore"):
-        drawn = _drawn(spec, columns, rng)
+        drawn = _draw(spec, columns, rng)
         _move(spec, drawn, rng)
         _meet(spec, drawn, rng)
         shape = (columns, VARIANTS)
@@ -155,7 +155,7 @@ def _hold(spec: ElementwiseSpec, texts: Sequence[str], given: Elements, shape: t
     return out
 
 
-def _drawn(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
+def _draw(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
     """Draw elements as the spec assumes them, where either shared or other inputs alone decide that."""
     floats, middle = float_inputs(spec), _middles((columns, VARIANTS), rng)
     out: Elements = {}

@@ -42,7 +42,7 @@ def check_moves(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
         raise Refuted(f"{program.name}: a result is not one of {base.name}: {why}") from None
     if sorted(came) != list(range(base.unit)):
         raise Refuted(f"{program.name}: a result of {base.name} is missing")
-    if program != _relabelled(base, program, came):
+    if program != _relabel(base, program, came):
         raise Refuted(f"{program.name}: the orders are not those of what {base.name} reads")
 
 
@@ -57,10 +57,10 @@ def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -
         trace.bind(name, Register(kind, tuple(lanes)))
     for step in program.steps[len(base.steps) :]:
         trace.run(step)
-    return [c for name in program.results for c in _known(trace.registers[name].viewed_as(trace.domain, kind))]
+    return [c for name in program.results for c in _find_known(trace.registers[name].view_as(trace.domain, kind))]
 
 
-def _known(register: Register) -> Iterator[int]:
+def _find_known(register: Register) -> Iterator[int]:
     """Yield the result that each lane is."""
     for lane in register.lanes:
         form = as_form(lane)
@@ -71,7 +71,7 @@ def _known(register: Register) -> Iterator[int]:
                 raise Inexact("a lane is not one result alone")
 
 
-def _relabelled(base: ElementwiseProgram, program: ElementwiseProgram, came: list[int]) -> ElementwiseProgram:
+def _relabel(base: ElementwiseProgram, program: ElementwiseProgram, came: list[int]) -> ElementwiseProgram:
     """Return `base` with the steps of `program`, whose channel n has the result of its channel came[n]."""
     place = {channel: n for n, channel in enumerate(came)}
     loop = base.loop and msgspec.structs.replace(base.loop, order=tuple(place[c] for c in base.loop.order))

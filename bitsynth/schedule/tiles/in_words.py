@@ -65,7 +65,7 @@ def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     step = _trace(isa, [given, *columns])
     row = step.apply(_LOW, [given])
     accs = tuple(
-        Acc(acc, str(_WORD), _added(step, _zero(step, acc), row, column))
+        Acc(acc, str(_WORD), _add(step, _zero(step, acc), row, column))
         for acc, column in zip(sums, columns, strict=True)
     )
     inner = Loop(loop.step.trip_count, tuple(step.steps), accs)
@@ -73,23 +73,23 @@ def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     return peel_first_run(isa, changed, 1) if loop.step.first else changed
 
 
-def _added(step: Trace, acc: Value, row: Value, columns: Value) -> Value:
+def _add(step: Trace, acc: Value, row: Value, columns: Value) -> Value:
     """Add the bits in which a row differs from the two columns of a register to four bytes of `acc` each."""
-    first, second = (_counted(step, step.apply(_EOR, [row, step.apply(part, [columns])])) for part in (_LOW, _HIGH))
+    first, second = (_count_bits(step, step.apply(_EOR, [row, step.apply(part, [columns])])) for part in (_LOW, _HIGH))
     above = step.apply(_ADD_LEFT, [first, first], 32)
     below = step.apply(_ADD_RIGHT, [second, second], 32)
-    low, high = _parted(step, step.apply(_MEET, [above, below]), 4)
+    low, high = _split(step, step.apply(_MEET, [above, below]), 4)
     return step.apply(_ADD_RIGHT, [step.apply(_ADD, [acc, low]), high], 4)
 
 
-def _counted(step: Trace, bits: Value) -> Value:
+def _count_bits(step: Trace, bits: Value) -> Value:
     """Return the number of set bits of every four, there."""
     for size in (1, 2):
-        bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
+        bits = step.apply(_ADD_RIGHT, list(_split(step, bits, size)), size)
     return bits
 
 
-def _parted(step: Trace, word: Value, size: int) -> tuple[Value, Value]:
+def _split(step: Trace, word: Value, size: int) -> tuple[Value, Value]:
     """Return every other field of `size` bits, and those between them."""
     low = step.apply(_AND, [word], _FIELDS[size])
     return low, step.apply(_AND, [word], _FIELDS[size] << size)

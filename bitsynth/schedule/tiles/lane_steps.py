@@ -28,7 +28,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Loop
-from bitsynth.schedule.tiles.shapes import NEIGHBOURS, TileShape, gathered_lookups
+from bitsynth.schedule.tiles.shapes import NEIGHBOURS, TileShape, count_gathered_lookups
 from bitsynth.sketches.lanes import pairs
 from bitsynth.sketches.lanes.terms import pairing_of
 from bitsynth.sketches.lanes.unpack import Unpack
@@ -134,7 +134,7 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
 
     accumulators = [Value.of(Role.ACCUMULATOR, k) for k in range(shape.registers * pairs.ROWS)]
     current = list(accumulators)
-    gathered = gathered_lookups(isa, term, bits)
+    gathered = count_gathered_lookups(isa, term, bits)
     for first in range(0, shape.terms, gathered):
         tables = range(first, min(first + gathered, shape.terms))
         for low in range(0, len(current), pairs.ROWS):
@@ -157,4 +157,4 @@ def rows_one_after_the_other(nest: Nest, registers: int) -> Nest:
     def move(value: Value) -> Value:
         return Value.of(Role.TILE, order.index(value.number or 0)) if value.role is Role.TILE else value
 
-    return loops, tuple(step.renamed(move) for step in flush), tuple(move(given[old]) for old in order)
+    return loops, tuple(step.rename(move) for step in flush), tuple(move(given[old]) for old in order)

@@ -216,7 +216,7 @@ def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     if term.crosses:
         ops[term.add_codes] = ops.get(term.add_codes, 0.0) + 1
     if term.rows > 1:
-        gathered = gathered_lookups(isa, term, len(digit.row))
+        gathered = count_gathered_lookups(isa, term, len(digit.row))
         for op in pairing_of(isa, term).ops:
             ops[op] = ops.get(op, 0.0) + -(-shape.terms // gathered) / shape.terms
     least = sum(isa[op].instructions * times for op, times in ops.items())
@@ -238,6 +238,6 @@ def greatest_product(row_bits: int, column_bits: int) -> int:
     return greatest_sum(row_bits, column_bits) ** 2
 
 
-def gathered_lookups(isa: Isa, term: ProductTerm, bits: int) -> int:
+def count_gathered_lookups(isa: Isa, term: ProductTerm, bits: int) -> int:
     """Return how many lookups of codes of `bits` bits can be added up without leaving half a byte."""
     return pairing_of(isa, term).most // (term.positions * ((1 << bits) - 1))

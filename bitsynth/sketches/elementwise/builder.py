@@ -205,7 +205,7 @@ def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tupl
                 trace.bind(name, Register(kind, tuple(at)))
     for step in program.steps:
         trace.run(step)
-    return [x for name in codes.registers for x in trace.registers[name].viewed_as(domain, codes.type).lanes]
+    return [x for name in codes.registers for x in trace.registers[name].view_as(domain, codes.type).lanes]
 
 
 def ordered(program: ElementwiseProgram) -> ElementwiseProgram:

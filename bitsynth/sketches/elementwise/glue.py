@@ -23,7 +23,7 @@ from bitsynth.isa.floats import INFINITY
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
-from bitsynth.kernel.elementwise.constants import unmoved
+from bitsynth.kernel.elementwise.constants import find_unmoved
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
@@ -162,7 +162,7 @@ def means(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
         program = builder.finish(builder.map(MIN_UNSIGNED, codes, builder.input("h")))
     except NoKernel:
         return
-    yield msgspec.structs.replace(program, orders=unmoved(spec, program.unit))
+    yield msgspec.structs.replace(program, orders=find_unmoved(spec, program.unit))
 
 
 def _quotients(builder: Builder) -> UnitValue:
@@ -239,7 +239,7 @@ def conversions(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]
         program = builder.finish(_CONVERSIONS[spec.kind](builder))
     except NoKernel:
         return
-    yield msgspec.structs.replace(program, orders=unmoved(spec, program.unit))
+    yield msgspec.structs.replace(program, orders=find_unmoved(spec, program.unit))
 
 
 def _quantize(builder: Builder) -> UnitValue:

@@ -164,7 +164,7 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
 def ran(instr: Instr, kind: VecType, given: Sequence[Iterable[Any]]) -> Any:
     """Return the lanes that a form gives for registers of `kind`, which it may view otherwise."""
     domain = ConcreteDomain()
-    views = [Register(kind, tuple(x)).viewed_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]
+    views = [Register(kind, tuple(x)).view_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]
     with np.errstate(over="ignore"):
         return _stack_lanes(instr(domain, [v.lanes for v in views]))
 

@@ -116,7 +116,7 @@ def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
 def _brings_down(isa: Isa, instr: Instr, bits: int, span: int) -> bool:
     """Return whether an instruction shifts lanes of `span` bytes down by half a byte."""
     low, high, both = _halves(isa, bits)
-    want = [add_forms(x, low[b + 1].scaled(1 << bits)) if (b + 1) % span else x for b, x in enumerate(high)]
+    want = [add_forms(x, low[b + 1].scale(1 << bits)) if (b + 1) % span else x for b, x in enumerate(high)]
     return _gives(isa, instr, bits, [both], want)
 
 
@@ -134,7 +134,7 @@ def _gives(
     trace = Trace(isa, LinearDomain(1))
     names = [trace.bind(Value.of(Role.ROW, k), Register(isa.word, tuple(x))) for k, x in enumerate(args)]
     try:
-        result = trace.registers[trace.apply(instr.name, names, imm)].viewed_as(trace.domain, isa.word)
+        result = trace.registers[trace.apply(instr.name, names, imm)].view_as(trace.domain, isa.word)
         got = [as_form(x) for x in result.lanes]
     except (Inexact, SpecError):
         return False

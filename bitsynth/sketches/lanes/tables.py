@@ -157,16 +157,16 @@ def _subset(x: str, entry: int, bits: int) -> str:
 
 def _read(model: Model, bits: int, arranged: bool) -> LookupRounds:
     entries, count = 1 << bits, rounds_needed(bits)
-    staged = [model.unsigned(f"s{p}") for p in range(STAGE_BYTES)]
+    staged = [model.read_unsigned(f"s{p}") for p in range(STAGE_BYTES)]
     before = [staged[e % STAGE_BYTES] for e in range(entries)]
     lookups = []
     if arranged:
-        after = [e if e.bit_count() <= 1 else model.unsigned(f"p_{e}") for e in range(entries)]
+        after = [e if e.bit_count() <= 1 else model.read_unsigned(f"p_{e}") for e in range(entries)]
         lookups.append(tuple(x.bit_length() - 1 for x in after))
         before = after
     for k in range(count):
         done = [k == count - 1 or (arranged and e.bit_count() <= 2 << k) for e in range(entries)]
-        after = [e if done[e] else model.unsigned(f"y{k}_{e}") for e in range(entries)]
+        after = [e if done[e] else model.read_unsigned(f"y{k}_{e}") for e in range(entries)]
         lookups.append(tuple(before.index(y ^ x) for x, y in zip(before, after, strict=True)))
         before = after
     return LookupRounds(bits, tuple(s.bit_length() - 1 for s in staged), arranged, tuple(lookups), ())

@@ -30,7 +30,7 @@ from bitsynth.isa.domains.forms import (
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.sums import gated, product
+from bitsynth.isa.domains.sums import gate, product
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
@@ -163,7 +163,7 @@ def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
     index = [BitField(0b10, b, 0, (1 << bits) - 1) for b in lanes]
     args: list[Sequence[Payload]] = [index, index]
     args[table] = [TableEntry(parts, b % (1 << bits)) for b in lanes]
-    want = [total(gated(part, index[b], n) for n, part in enumerate(parts)) for b in lanes]
+    want = [total(gate(part, index[b], n) for n, part in enumerate(parts)) for b in lanes]
     return _gives(instr, 2, args, want)
 
 

@@ -81,7 +81,7 @@ def _gives(isa: Isa, unpack: Unpack, per_byte: int, number: int) -> bool:
     trace = Trace(isa, LinearDomain(1))
     x = trace.bind(Value("x"), Register(isa.word, tuple(_pack_byte(of_byte, unpack.bits) for of_byte in codes)))
     try:
-        got = trace.registers[unpack.apply(trace, x)].viewed_as(trace.domain, isa.word).lanes
+        got = trace.registers[unpack.apply(trace, x)].view_as(trace.domain, isa.word).lanes
     except (Inexact, SpecError):
         return False
     return list(got) == [of_byte[number] for of_byte in codes]

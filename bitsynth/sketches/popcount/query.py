@@ -216,14 +216,14 @@ class _Encoding:
                 nodes, table = _move_operand_first(dying[0], nodes, table)
             gates.insert(0, Gate(op.name, nodes, op.imms[op.tables.index(table)]))
             wanted.update(nodes)
-        terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
+        terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.read_unsigned, self.coefs)) if c)
         form = BitForm(
             act_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.act_planes),
             wgt_planes=tuple(sum(model.true(v) << c for c, v in enumerate(p)) for p in self.wgt_planes),
             gates=tuple(gates),
             terms=terms,
-            g=tuple(model.signed(x, _WIDTH) for x in self.g),
-            h=tuple(model.signed(x, _WIDTH) for x in self.h),
+            g=tuple(model.read_signed(x, _WIDTH) for x in self.g),
+            h=tuple(model.read_signed(x, _WIDTH) for x in self.h),
             cost=len(gates) + copies + COUNT_COST * len(terms),
         )
         return form.without_unused_planes()

@@ -105,13 +105,13 @@ class Halves:
             low = self._low(trace, name, self.keep) if self.keep else name
             out += [low, trace.apply(self.shift, [name], self.narrow.bits)]
         for name in out:
-            trace.registers[name] = trace.registers[name].viewed_as(trace.domain, self.wide)
+            trace.registers[name] = trace.registers[name].view_as(trace.domain, self.wide)
         return out
 
     def _low(self, trace: Trace, name: Value, keep: str) -> Value:
         kind, size = trace.isa[keep].operands[1].type, self.narrow.bits // 8
         mask = (255,) * size + (0,) * size
-        lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).viewed_as(trace.domain, kind)
+        lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).view_as(trace.domain, kind)
         return trace.apply(keep, [name, trace.constant(kind, lanes.lanes)])
 
 

@@ -118,7 +118,7 @@ def _halves_taken(isa: Isa, kind: VecType, up: int, span: int, metric: Metric) -
     shifts = [i for i in isa.full_forms if len(i.operands) == 1 and i.imm and half in i.imms]
     for keep in keeps:
         operand = keep.operands[1].type
-        lanes = Register(kind, tuple(masks)).viewed_as(LinearDomain(1), operand).lanes
+        lanes = Register(kind, tuple(masks)).view_as(LinearDomain(1), operand).lanes
         for shift in shifts:
             way = HalvesTaken(keep.name, lanes, shift.name, half, taken[1])
             if _moves_halves(isa, kind, way, from_):
@@ -132,10 +132,10 @@ def _moves_halves(isa: Isa, kind: VecType, way: HalvesTaken, from_: list[int | N
     lanes = [variable(b, 0, 1 << 2 * kind.bits) for b in range(kind.lanes)]
     x = trace.bind(Value("x"), Register(kind, tuple(lanes)))
     try:
-        moved = trace.registers[way.move(trace, x)].viewed_as(trace.domain, kind)
+        moved = trace.registers[way.move(trace, x)].view_as(trace.domain, kind)
         got = [as_form(lane) for lane in moved.lanes]
     except ILLEGAL:
         return False
     nothing = LinearForm(0, {}, 0, 0)
-    want = [nothing if b is None else lanes[b].scaled(1 << kind.bits // 2) for b in from_]
+    want = [nothing if b is None else lanes[b].scale(1 << kind.bits // 2) for b in from_]
     return have_same_terms(got, want)

@@ -56,7 +56,7 @@ def _binary_reader(op: str) -> Reader:
     """Return the reader of an arithmetic operator; idioms of trainers are recognized in it."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        a, b = fold_constant_scale(node, op, _aligned_operand(node, 0), _aligned_operand(node, 1))
+        a, b = fold_constant_scale(node, op, _align_operand(node, 0), _align_operand(node, 1))
         constants = node.graph.constants
         if op in ("add", "mul") and a in constants and b not in constants:
             a, b = b, a
@@ -65,7 +65,7 @@ def _binary_reader(op: str) -> Reader:
     return read
 
 
-def _aligned_operand(node: FileNode, index: int) -> str:
+def _align_operand(node: FileNode, index: int) -> str:
     """Return an operand; before version 7 the axes of the second one start at `axis` of the first."""
     edge = node.edge(index)
     if index == 1 and node.version < 7 and node.get("broadcast"):

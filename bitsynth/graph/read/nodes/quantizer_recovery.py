@@ -352,14 +352,14 @@ def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple
         return value, value
     maker = graph.maker(name)
     if maker is None or not deep:
-        return _unbounded()
+        return _make_widest_bounds()
     if maker.op in _MOVES:
         low, high = find_bounds(graph, maker.inputs[0], deep - 1)
         return np.asarray(low.min()), np.asarray(high.max())
-    return _bound_elementwise(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _unbounded()
+    return _bound_elementwise(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _make_widest_bounds()
 
 
-def _unbounded() -> tuple[Tensor, Tensor]:
+def _make_widest_bounds() -> tuple[Tensor, Tensor]:
     """Return bounds of an edge of which nothing is known."""
     return np.asarray(-np.inf), np.asarray(np.inf)
 

@@ -222,7 +222,7 @@ def _read_transpose_conv(node: FileNode) -> tuple[str, ...]:
     given, weights, result = codes_of(node, "in2"), _weights(node, channels), codes_of(node, "out0")
     image = node.add("view", node.edge(2), scale=1.0, zero=np.float64(given.one_zero), dtype="int32")
     plain = node.add("view", node.edge(1), scale=1.0, zero=0.0, dtype="int32")
-    sums = floats.transposed_convolution(node, image, plain)
+    sums = floats.transpose_convolution(node, image, plain)
     factors = along(product_factors(given, weights, result), 4, 1)
     codes = rescale(node, sums, factors, zero=result.one_zero, within=code_limits(node, result))
     return (to_channels_last(node, codes),)

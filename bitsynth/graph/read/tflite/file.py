@@ -17,7 +17,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.infer import MAX_AXES, MAX_ELEMENTS
-from bitsynth.printable import shown
+from bitsynth.printable import show
 
 _WINDOW = ("Padding", "StrideW", "StrideH", "FusedActivationFunction")
 _DILATIONS = ("DilationWFactor", "DilationHFactor")
@@ -160,7 +160,7 @@ class _Tensor:
     def known_type(self) -> _Type:
         """The type; SpecError for tensors that nodes cannot read."""
         if self.trouble or self.type is None:
-            raise SpecError(f"tensor {shown(self.name)} {self.trouble}")
+            raise SpecError(f"tensor {show(self.name)} {self.trouble}")
         return self.type
 
 
@@ -240,7 +240,7 @@ class _File:
         shape, signature = (_indices(x) for x in (table.ShapeAsNumpy(), table.ShapeSignatureAsNumpy()))
         open_sizes = [k for k, n in enumerate(signature) if n == -1] if len(signature) == len(shape) else []
         if len(shape) > MAX_AXES or any(n < 0 for n in shape) or math.prod(shape) > MAX_ELEMENTS:
-            raise SpecError(f"tensor {shown(name)} has shape {tuple(shape)}: too many axes or elements")
+            raise SpecError(f"tensor {show(name)} has shape {tuple(shape)}: too many axes or elements")
         kind, trouble = _TYPES.get(table.Type()), ""
         if kind is None:
             trouble = f"has type {table.Type()}, which is not compiled"
@@ -260,11 +260,11 @@ class _File:
         if index == 0:
             return None
         if not 0 < index < self.root.BuffersLength():
-            raise SpecError(f"tensor {shown(name)}: buffer {index} of {self.root.BuffersLength()}; the file is damaged")
+            raise SpecError(f"tensor {show(name)}: buffer {index} of {self.root.BuffersLength()}; the file is damaged")
         buffer = self.root.Buffers(index)
         if offset := buffer.Offset():
             if offset + buffer.Size() > len(self.data):
-                raise SpecError(f"tensor {shown(name)}: its data end after the file does; it is cut short")
+                raise SpecError(f"tensor {show(name)}: its data end after the file does; it is cut short")
             return self.data[offset : offset + buffer.Size()] or None
         content = buffer.DataAsNumpy()
         return None if isinstance(content, int) or not content.size else bytes(content)
@@ -278,7 +278,7 @@ class _File:
         inputs, outputs = _indices(table.InputsAsNumpy()), _indices(table.OutputsAsNumpy())
         tensors = [None if k == -1 else self.tensor(k) for k in inputs]
         results = [self.tensor(k) for k in outputs]
-        named = shown(f"{op} {results[0].name if results else 'without a name'}")
+        named = show(f"{op} {results[0].name if results else 'without a name'}")
         try:
             if not results:
                 raise SpecError("has no output")
@@ -307,7 +307,7 @@ class _File:
         table = self.root.OperatorCodes(index)
         code = max(table.BuiltinCode(), table.DeprecatedBuiltinCode())
         if code == self.package.BuiltinOperator.CUSTOM:
-            custom = shown(_text(table.CustomCode()))
+            custom = show(_text(table.CustomCode()))
             raise SpecError(f"the custom operator {custom} is not compiled; cut the network before it")
         return self._operator_names.get(code, f"operator {code}")
 
@@ -370,16 +370,16 @@ def _quantization(table: Any, name: str, shape: list[int]) -> tuple[tuple[float,
     if quantization is None or quantization.ScaleLength() == 0:
         return (), (), 0
     if quantization.DetailsType() != 0:
-        raise SpecError(f"tensor {shown(name)}: its quantization is not by scale and zero point")
+        raise SpecError(f"tensor {show(name)}: its quantization is not by scale and zero point")
     axis = quantization.QuantizedDimension()
     most = shape[axis] if 0 <= axis < len(shape) else 1
     count, zeros = quantization.ScaleLength(), quantization.ZeroPointLength()
     if count not in (1, most) or zeros not in (0, 1, count):
-        raise SpecError(f"tensor {shown(name)}: {count} scales and {zeros} zero points do not fit shape {tuple(shape)}")
+        raise SpecError(f"tensor {show(name)}: {count} scales and {zeros} zero points do not fit shape {tuple(shape)}")
     scale = np.asarray(quantization.ScaleAsNumpy(), np.float32)
     zero = np.broadcast_to(quantization.ZeroPointAsNumpy() if zeros else 0, count)
     if not np.isfinite(scale).all() or (scale <= 0).any():
-        raise SpecError(f"tensor {shown(name)}: a scale is not a number above 0")
+        raise SpecError(f"tensor {show(name)}: a scale is not a number above 0")
     return tuple(map(float, scale)), tuple(map(int, zero)), axis
 
 
@@ -387,7 +387,7 @@ def _require_size(name: str, kind: _Type, shape: list[int], size: int) -> None:
     """Raise SpecError if the bytes of a constant do not fit its type and shape."""
     wanted = -(-math.prod(shape) * kind.bits // 8)
     if wanted != size:
-        raise SpecError(f"tensor {shown(name)}: {size:,} bytes, where its type and shape need {wanted:,}")
+        raise SpecError(f"tensor {show(name)}: {size:,} bytes, where its type and shape need {wanted:,}")
 
 
 def _text(name: bytes | None) -> str:

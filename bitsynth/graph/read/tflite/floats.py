@@ -368,10 +368,10 @@ def neighbours(size: int, out: int, *, align: bool, half: bool) -> Side:
 
 def _read_transpose_conv(node: FileNode) -> tuple[str, ...]:
     """Read TRANSPOSE_CONV: the size of the result, weights (O, H, W, I), and the image."""
-    return (to_channels_last(node, activate(node, transposed_convolution(node, node.edge(2), node.edge(1)))),)
+    return (to_channels_last(node, activate(node, transpose_convolution(node, node.edge(2), node.edge(1)))),)
 
 
-def transposed_convolution(node: FileNode, image: str, weights: str) -> str:
+def transpose_convolution(node: FileNode, image: str, weights: str) -> str:
     """Return the edge of a transposed convolution and its bias, channels first, as ConvTranspose of ONNX."""
     require_rank(node, 4, 2)
     require_rank(node, 4, 1)

@@ -83,19 +83,21 @@ def by_type(of_floats: Reader | None, of_codes: Reader | None, *, at: int = 0) -
             return of_floats(node)
         if dtype == CODES == result and of_codes:
             return of_codes(node)
-        raise node.fail(f"activations of {dtype} to {result} are not compiled; known: {_known(of_floats, of_codes)}")
+        raise node.fail(
+            f"activations of {dtype} to {result} are not compiled; known: {_list_known(of_floats, of_codes)}"
+        )
 
     return read
 
 
-def _known(of_floats: Reader | None, of_codes: Reader | None) -> str:
+def _list_known(of_floats: Reader | None, of_codes: Reader | None) -> str:
     return " and ".join(name for name, reader in (("float32", of_floats), (CODES, of_codes)) if reader)
 
 
 def with_sizes(read: Reader) -> Reader:
     """Return a reader like `read` that refuses results of another shape than the file says."""
 
-    def checked(node: FileNode) -> tuple[str, ...]:
+    def check(node: FileNode) -> tuple[str, ...]:
         edges = read(node)
         for k, edge in enumerate(edges[: len(node.outputs)]):
             shape_in_file = tuple(node.get(f"out{k}.shape", ()))
@@ -107,7 +109,7 @@ def with_sizes(read: Reader) -> Reader:
                 raise node.fail(f"its result has shape {shape}; the file says {shape_in_file}")
         return edges
 
-    return checked
+    return check
 
 
 def activation_of(node: FileNode) -> str:
