@@ -72,6 +72,11 @@ def is_x86(table: IsaTable) -> bool:
     return table.arch == "x86_64"
 
 
+def is_narrow_x86(table: IsaTable) -> bool:
+    """Hold for sets of x86 machines whose registers have 32 bytes."""
+    return is_x86(table) and not is_wide(table)
+
+
 def is_arm(table: IsaTable) -> bool:
     """Hold for sets of Arm boards."""
     return not is_x86(table)
@@ -103,7 +108,7 @@ def in_layers(*methods: str, channels: int = 64) -> Callable[[IsaTable], Iterabl
 
 
 def has_rules(table: IsaTable) -> bool:
-    """Hold for sets with issue rules of a processor: elsewhere nothing tells whether pairs pay."""
+    """Hold for sets with issue rules of a processor, which tell whether pairs pay."""
     return any(cpu.issue for cpu in table.cpu.values())
 
 
@@ -125,6 +130,7 @@ RULES = (
     ),
     Rule("each method for layers", every_set, (*EVERY, IMAGE), in_layers(*LAYER_METHODS)),
     Rule("two rows at once", has_rules, tuple(product((1, 2), (1, 2))), in_layers("pairs")),
+    Rule("the same, where three lookups fit half a byte", is_narrow_x86, ((1, 1), (1, 2)), in_layers("pairs")),
     Rule("more columns where registers are wide", is_wide, (*EVERY, IMAGE), in_layers("lookup", channels=128)),
     Rule("first and last layers", every_set, WIDE, in_layers("multiply", "dot")),
     Rule("few channels, where 64 take several registers", is_wide, WIDE, in_layers("dot", channels=32)),

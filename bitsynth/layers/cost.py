@@ -58,7 +58,10 @@ TABLE_CODE_CYCLES = 0.35
 The Cortex-A76 takes 0.25.
 """
 PAIRED_CODE_CYCLES = 0.3
-"""Cycles of a code whose table is paired with another pixel's; from instruction counts of C2 on the Cortex-A53."""
+"""Cycles of a code whose table is paired with another pixel's; from instruction counts of C2 on the Cortex-A53.
+
+On Zen 4, with registers of 32 bytes, C2's take 0.29.
+"""
 WIDER_OPERANDS_PENALTY = 1.1
 """Penalty of a kernel of wider operands over its estimate; measured penalties are up to a fifth."""
 SUMMED_PIXEL_CYCLES = 18.0

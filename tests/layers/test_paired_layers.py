@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.layer_cases import Case, machine
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, planning
@@ -87,3 +88,24 @@ def test_loops_of_two_steps_ask_for_nothing():
     assert first._stall_bytes(0.0, 1000.0) == 1000.0
     products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
     assert planning.choose_by_prediction(products).schedule.columns_first
+
+
+@pytest.mark.parametrize("w_bits", [1, 2])
+@pytest.mark.parametrize(
+    ("image", "channels", "stride", "layout"),
+    [((7, 9), (128, 70), (1, 1), "NHWC"), ((6, 7), (20, 33), (2, 1), "packed"), ((5, 8), (64, 64), (1, 2), "NCHW")],
+)
+def test_layers_of_pairs_are_exact_on_avx2(image, channels, stride, layout, w_bits):
+    """Lines of odd and even widths, pixels whose tables fill no registers, and strides of either direction."""
+    case = Case(machine("avx2", "pairs", 1, w_bits), 2, image, channels, (3, 3), stride, (1, 1, 1, 1), layout=layout)
+    layer, given, want = case.prepared()
+    np.testing.assert_array_equal(layer(given), want)
+
+
+def test_default_layers_are_of_pairs_where_merged_tables_serve_many_products():
+    """A 3 x 3 window of 128 channels merges a table for 9 x 128 columns, a 1 x 1 window of 64 channels for 64."""
+    operands = MatmulOperand(1, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR)
+    for channels, size, method in ((128, 3, "pairs"), (64, 1, "lookup")):
+        geometry = Geometry(channels, channels, 1, (size, size), (1, 1), (size // 2,) * 4, (1, 1))
+        made = LayerSpec(*operands, geometry, image=(28, 28))
+        assert planning.default_schedule(made, "avx2", cpu="zen4").method == method

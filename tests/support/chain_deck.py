@@ -60,7 +60,7 @@ class Deck:
 
     def _kinds(self, act: MatmulOperand, residual: bool) -> list[Kind]:
         rng = self.rng(act, residual)
-        return [_kind(rng, act, _methods(self.isa)) for _ in range(VARIETY)]
+        return [_kind(rng, act, self.isa) for _ in range(VARIETY)]
 
 
 @lru_cache(maxsize=1)
@@ -69,22 +69,19 @@ def deck(isa: str, number: int) -> Deck:
     return Deck(isa, number)
 
 
-BITS = {"pairs": range(1, 3), "fip": range(3, 5), "popcount-a53": range(1, 2)}
-"""Bits of either side in kernels of some methods."""
-
-
-def _methods(isa: str) -> tuple[str, ...]:
+def _methods(isa: str, act_bits: int, w_bits: int) -> tuple[str, ...]:
     """Methods of kernels (and whose own they are), and other ways to a schedule: the layer's own takes longest."""
-    stored = sorted(path.name.removesuffix("-c64") for path in (paths.shipped_kernels() / isa).glob("*-c64"))
+    files = (paths.shipped_kernels() / isa).glob(f"*-c64/bs_mm_a{act_bits}u_w{w_bits}b_*.json")
+    stored = sorted({path.parent.name.removesuffix("-c64") for path in files})
     return *([*stored, "grouped"] * 3), "default"
 
 
-def _kind(rng: Generator, act: MatmulOperand, methods: tuple[str, ...]) -> Kind:
+def _kind(rng: Generator, act: MatmulOperand, isa: str) -> Kind:
     bits = one_of(rng, W_BITS[act.bits])
     return Kind(
         act=act,
         wgt=MatmulOperand(bits, Encoding(one_of(rng, encodings(bits)))),
-        method=one_of(rng, [m for m in methods if {bits, act.bits} <= {*BITS.get(m, (bits, act.bits))}]),
+        method=one_of(rng, _methods(isa, act.bits, bits)),
         bits=int(rng.integers(1, 4)),
         epilogue=one_of(rng, ("rising", "mixed", "up", "even")),
         layout=one_of(rng, ("NHWC", "packed")),
