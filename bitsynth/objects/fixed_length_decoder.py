@@ -5,7 +5,7 @@ Capstone's operands say which registers, lanes and shifts an instruction has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,7 @@ from bitsynth.objects.declared import GeneralOperation, by_mnemonic
 from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
-from bitsynth.objects.operands import WORD, Action, GeneralContent, RegisterFile, wrapped
+from bitsynth.objects.operands import WORD, Action, Address, GeneralContent, RegisterFile, wrapped
 from bitsynth.objects.values import Content
 
 _VECTOR = 16
@@ -76,7 +76,7 @@ class FixedLengthDecoder(InstructionDecoder):
         start, does = ins.address, self._table.moves.get(ins.mnemonic, "")
         if any(k in file.distances for k in range(start, start + ins.size)):
             raise NotShown("it computes with a distance between parts of the object")
-        jumps = self.may_branch(ins) or does in {"jump", "call"}
+        jumps = (self.may_branch(ins) or does in {"jump", "call"}) and self._is_immediate(ins.operands[-1])
         if jumps and file.part_at(int(ins.operands[-1].imm) & _EVERY) != file.part_at(start):
             raise NotShown("it jumps to another part of the object")
 
@@ -279,10 +279,21 @@ class FixedLengthDecoder(InstructionDecoder):
 
     # Jumps.
 
+    def _computed_jump(self, ins: Any) -> Action:
+        """Return a function that jumps to the address in a register: to an imported function, or as `places` allow."""
+        registers, functions = self._registers, set(self._registers.imports.values())
+        read = self._reader(ins, ins.operands[0], WORD)
+
+        def target() -> int:
+            x = read()
+            return x if isinstance(x, int) and x in functions else registers.places.computed(x)
+
+        return target
+
     def _jump(self, ins: Any, following: int, does: str) -> Action:
         registers, operands = self._registers, ins.operands
         if not self._is_immediate(operands[-1]):
-            raise NotShown("a jump to a computed address")
+            return self._computed_jump(ins)
         target = int(operands[-1].imm) & _EVERY
         if does == "jump":
             return lambda: target
@@ -430,24 +441,25 @@ class FixedLengthDecoder(InstructionDecoder):
 
     # Memory.
 
-    def _address(self, ins: Any, operand: Any) -> Callable[[], GeneralNumber]:
+    def _address(self, ins: Any, operand: Any) -> Callable[[], Address]:
         """Return a function that computes an address, before anything is added to the register that it is in."""
         registers, place = self._registers, operand.mem
         base = str(ins.reg_name(place.base))
-        general, part = registers.general, registers.address_part
+        general, total = registers.general, registers.sum_of_parts
         if not registers.is_general(base) or registers.general_named(base) != base:
             raise NotShown("an address of this kind is not known")
 
-        def of_base() -> GeneralNumber:
-            x = part(general[base])
-            aligned = self._table.stack_alignment
-            if base == self._table.stack and (x % aligned if isinstance(x, int) else not is_multiple(x, aligned)):
-                raise NotShown(f"the stack pointer is not a multiple of {self._table.stack_alignment}")
+        def of_base() -> GeneralContent:
+            x = general[base]
+            if base == self._table.stack:
+                at, aligned = registers.number(x), self._table.stack_alignment
+                if at % aligned if isinstance(at, int) else not is_multiple(at, aligned):
+                    raise NotShown(f"the stack pointer is not a multiple of {aligned}")
             return x
 
         if not place.index:
             fixed = int(place.disp)
-            return lambda: wrapped(of_base() + fixed)
+            return lambda: total(of_base(), 0, 1, fixed)
         index, amount = str(ins.reg_name(place.index)), int(operand.shift.value) if operand.shift.type else 0
         shift = self._shifts[operand.shift.type] if operand.shift.type else ""
         extension = self._extensions[operand.ext] if operand.ext else ""
@@ -456,15 +468,17 @@ class FixedLengthDecoder(InstructionDecoder):
             raise NotShown("an address of this kind is not known")
         read = (lambda: 0) if index in self._table.zero else registers.general_reader(index, size)
 
-        def with_index() -> GeneralNumber:
-            x: GeneralNumber = part(read())
-            if extension:
-                x = _extended(x, extension, WORD)
-            return wrapped(of_base() + x * (1 << amount))
+        def with_index() -> Address:
+            x = read()
+            if extension and registers.is_data(x):
+                x = self._changed_data(x, extension, "", 0, WORD)
+            elif extension:
+                x = registers.held(_extended(registers.number(x), extension, WORD))
+            return total(of_base(), x, 1 << amount, 0)
 
         return with_index
 
-    def _access(self, ins: Any, size: int) -> tuple[list[Any], Callable[[Callable[[GeneralNumber], None]], None]]:
+    def _access(self, ins: Any, size: int) -> tuple[list[Any], Callable[[Callable[[Address], None]], None]]:
         """Return the registers that are loaded or stored, `size` bytes in all, and how to do it.
 
         The function calls another one with the address, and changes the register that has it before or after.
@@ -489,17 +503,23 @@ class FixedLengthDecoder(InstructionDecoder):
         write = registers.general_writer(base, WORD)
         more = self._numbers(ins, behind, WORD)[0] if behind else lambda: size
 
+        def number() -> GeneralNumber:
+            at = address()
+            if isinstance(at, Content):
+                raise NotShown("an address that is changed depends on data")
+            return at
+
         def change(x: GeneralNumber) -> None:
             x = wrapped(x)
             write(x if isinstance(x, int) else registers.held(x))
 
-        def after(do: Callable[[GeneralNumber], None]) -> None:
-            at = address()
+        def after(do: Callable[[Address], None]) -> None:
+            at = number()
             do(at)
             change(at + more())
 
-        def before(do: Callable[[GeneralNumber], None]) -> None:
-            at = address()
+        def before(do: Callable[[Address], None]) -> None:
+            at = number()
             change(at)
             do(at)
 
@@ -535,10 +555,13 @@ class FixedLengthDecoder(InstructionDecoder):
                 return registers.lowest(x, signed_to)
             return content
 
-        def run(at: GeneralNumber) -> None:
-            for write, (_, each) in zip(writes, pieces, strict=True):
-                write(value(load(at, each)))
-                at = wrapped(at + each)
+        def run(at: Address) -> None:
+            imported = registers.imports.get(at) if isinstance(at, int) and size == WORD else None
+            if imported is not None:
+                writes[0](registers.values.number(imported, WORD))
+                return
+            for write, place, (_, each) in zip(writes, _following(at, pieces), pieces, strict=True):
+                write(value(load(place, each)))
 
         return lambda: access(run)
 
@@ -548,10 +571,9 @@ class FixedLengthDecoder(InstructionDecoder):
         _, access = self._access(ins, size)
         sources = [self._source(ins, x, each) for x, each in pieces]
 
-        def run(at: GeneralNumber) -> None:
-            for read, (_, each) in zip(sources, pieces, strict=True):
-                store(at, read())
-                at = wrapped(at + each)
+        def run(at: Address) -> None:
+            for read, place in zip(sources, _following(at, pieces), strict=True):
+                store(place, read())
 
         return lambda: access(run)
 
@@ -619,6 +641,16 @@ class FixedLengthDecoder(InstructionDecoder):
             and self._arrangement(operand) == (kind.bits, kind.lanes // 2)
             and (out.lanes == kind.lanes // 2 and out.bits == 2 * kind.bits)
         )
+
+
+def _following(at: Address, pieces: Sequence[tuple[Any, int]]) -> Iterator[Address]:
+    """Yield the address of each of several pieces of memory, the first of which is at `at`."""
+    yield at
+    for _, size in pieces[:-1]:
+        if isinstance(at, Content):
+            raise NotShown("an address of several registers depends on data")
+        at = wrapped(at + size)
+        yield at
 
 
 def _is_vector(form: Instr) -> bool:

@@ -20,6 +20,8 @@ Action = Callable[[], int | None]
 """Runs one instruction; returns where it jumps to, None for the next one."""
 GeneralContent = int | Content
 """What a general register holds: a number, or 8 bytes that are not known; those of an `AffineNumber` are one too."""
+Address = GeneralNumber | Content
+"""An address as a number, or as data."""
 WORD = 8
 """Bytes of a general register, and of an address."""
 CLEARS_ABOVE = 4
@@ -149,9 +151,7 @@ class RegisterFile:
             raise NotShown("an address depends on data")
         return affine
 
-    def sum_of_parts(
-        self, base: GeneralContent, index: GeneralContent, scale: int, offset: int
-    ) -> GeneralNumber | Content:
+    def sum_of_parts(self, base: GeneralContent, index: GeneralContent, scale: int, offset: int) -> Address:
         """Return an address, which is data if a part of it is."""
         if not self.is_data(base) and not self.is_data(index):
             return wrapped(self.address_part(base) + self.address_part(index) * scale + offset)

@@ -72,15 +72,16 @@ def of_table(table: Sequence[int], index: Sequence[BitPolynomial]) -> BitPolynom
         for n in range(len(coefs)):
             if n >> k & 1:
                 coefs[n] -= coefs[n ^ 1 << k]
-    out: dict[Monomial, int] = defaultdict(int)
-    for n, coef in enumerate(coefs):
-        if coef:
-            chosen: BitPolynomial = constant(coef)
-            for k, polynomial in enumerate(index):
-                chosen = product_of(chosen, polynomial) if n >> k & 1 else chosen
-            for monomial, times in chosen.items():
-                out[monomial] += times
-    return {monomial: coef for monomial, coef in out.items() if coef}
+    products = {0: constant(1)}
+
+    def product_for(n: int) -> BitPolynomial:
+        """Return the product of the bits of the index that are 1 in `n`."""
+        if n not in products:
+            k = n.bit_length() - 1
+            products[n] = product_of(product_for(n ^ 1 << k), index[k])
+        return products[n]
+
+    return total((product_for(n), coef) for n, coef in enumerate(coefs) if coef)
 
 
 def value(polynomial: BitPolynomial, ones: frozenset[Bit]) -> int:
@@ -137,17 +138,25 @@ def bounds(polynomial: BitPolynomial) -> tuple[int, int]:
 
 def _parts(polynomial: BitPolynomial) -> Iterable[BitPolynomial]:
     """Yield the parts of a polynomial without its number that have no bit in common."""
-    part_of: dict[Bit, int] = {}
-    parts: dict[int, dict[Monomial, int]] = {}
-    for number, (monomial, coef) in enumerate(polynomial.items()):
-        if not monomial:
-            continue
-        joined = {part_of[x] for x in monomial if x in part_of}
-        parts[number] = {monomial: coef}
-        for old in joined:
-            parts[number] |= parts.pop(old)
-        for x in (x for m in (parts[number] if joined else [monomial]) for x in m):
-            part_of[x] = number
+    leaders: dict[Bit, Bit] = {}
+
+    def leader(x: Bit) -> Bit:
+        """Return the bit that stands for all that are in one part with `x`, as far as monomials were seen."""
+        while leaders[x] != x:
+            leaders[x] = x = leaders[leaders[x]]
+        return x
+
+    for monomial in polynomial:
+        first = None
+        for x in monomial:
+            leaders.setdefault(x, x)
+            own = leader(x)
+            first = leaders[own] = own if first is None else first
+    parts: dict[Bit, dict[Monomial, int]] = defaultdict(dict)
+    for monomial, coef in polynomial.items():
+        for x in monomial:
+            parts[leader(x)][monomial] = coef
+            break
     return parts.values()
 
 

@@ -16,7 +16,7 @@ from bitsynth.objects.declared import by_mnemonic
 from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
-from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, GeneralContent, RegisterFile, wrapped
+from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, Address, GeneralContent, RegisterFile, wrapped
 from bitsynth.objects.values import Content
 
 _JUMPS, _ON_STACK, _WIDE = {"jump", "call", "return"}, {"push", "pop", "leave"}, {"multiply", "divide"}
@@ -28,7 +28,6 @@ _LONGEST_REPEATED = 3
 _EVERY = (1 << 8 * WORD) - 1
 _LEAST_WIDE = 2
 """Bytes from which on a product has its halves in two registers."""
-Address = GeneralNumber | Content
 _LEAST_VECTOR = 16
 """Bytes of a vector register whose lowest bytes an instruction may read as a narrower operand."""
 
