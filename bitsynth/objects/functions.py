@@ -148,6 +148,7 @@ def _compare(processor: CodeProcessor, memory: TableMemory, call: DeclaredCall, 
         *(MemoryPlace(x.name, starts[x.name], x.size, writable=x.written) for x in call.buffers if x.size),
         *file.constants,
     ]
+    memory.of_object = [range(part.start, part.end) for part in file.parts]
     memory.code_bits |= {x.name: x.code_bits for x in call.buffers}
     memory.written.clear()
     memory.stored_at.clear()

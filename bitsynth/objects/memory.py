@@ -47,6 +47,7 @@ class CallMemory:
     Attributes:
         at: The address of the instruction that runs.
         stack_from: Stack below this address has no value: the handler of a signal may write there at any time.
+        of_object: Addresses of the object. To read what is no constant there is not understood, as it may be right.
     """
 
     values: Contents
@@ -55,6 +56,7 @@ class CallMemory:
     at: int = 0
     stored_at: dict[int, int] = field(default_factory=dict)
     stack_from: int = 0
+    of_object: Sequence[range] = ()
     _unwritten: Iterator[int] = field(default_factory=count)
 
     def add_stack(self, top: GeneralNumber, size: int) -> None:
@@ -165,6 +167,8 @@ class CallMemory:
                     below = f"{self.stack_from - address} bytes below what a signal leaves of the stack"
                     raise OutOfPlace(f"{size} bytes are {access}, {below}")
                 return array
+        if access == "read" and any(address in part for part in self.of_object):
+            raise NotShown(f"{size} bytes of the object are read that are no constants")
         near = [x for x in self.arrays if x.start - 4096 <= address < x.start + x.size + 4096]
         where = f", {address - near[0].start} bytes from the start of {near[0].name}" if near else ""
         raise OutOfPlace(f"{size} bytes that belong to no buffer are {access}{where}")

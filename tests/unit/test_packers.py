@@ -150,9 +150,8 @@ EXTERNAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", EXTERNAL)
-def test_functions_of_the_c_library_do_what_is_declared(tmp_path, what):
-    """The function fills 16 bytes by memset with a number, and copies half of them onto the others."""
+def proved_function(folder, body, size, number):
+    """What is shown of a function f, written in assembler, that is to fill `size` bytes with a number."""
     if features.arch() != "x86_64" or not shutil.which("gcc"):
         pytest.skip("needs gcc for x86_64")
     pytest.importorskip("capstone")
@@ -160,17 +159,26 @@ def test_functions_of_the_c_library_do_what_is_declared(tmp_path, what):
     from bitsynth.objects.functions import CallBuffer, DeclaredCall, DeclaredNumber, prove_functions
     from bitsynth.objects.polynomials import constant
 
+    (folder / "f.s").write_text(f".globl f\n.type f, @function\nf:\n{body}\nret\n.size f, .-f\n.data\nx: .byte 7\n")
+    subprocess.run(["gcc", "-c", "f.s", "-o", "f.o"], cwd=folder, check=True)
+    numbers = tuple(DeclaredNumber("to", k, 1, constant(number)) for k in range(size))
+    call = DeclaredCall("f", f"{size} bytes", ("to",), (CallBuffer("to", size, written=True),), numbers)
+    (verdict,) = prove_functions(folder / "f.o", load("avx2"), [call], set())
+    return verdict
+
+
+@pytest.mark.parametrize("what", EXTERNAL)
+def test_functions_of_the_c_library_do_what_is_declared(tmp_path, what):
+    """The function fills 16 bytes by memset with a number, and copies half of them onto the others."""
     body, why = EXTERNAL[what]
     fill = "pushq %rbx\nmovq %rdi, %rbx\nmovl $7, %esi\nmovl $16, %edx\ncall memset@PLT\nmovq %rbx, %rdi"
-    text = f".globl f\n.type f, @function\nf:\n{fill}\n{body}\npopq %rbx\nret\n.size f, .-f\n"
-    (tmp_path / "f.s").write_text(text)
-    subprocess.run(["gcc", "-c", "f.s", "-o", "f.o"], cwd=tmp_path, check=True)
-    numbers = tuple(DeclaredNumber("to", k, 1, constant(7)) for k in range(16))
-    call = DeclaredCall("f", "16 bytes", ("to",), (CallBuffer("to", 16, written=True),), numbers)
-
     with pytest.raises(Refuted, match=why) if why else nullcontext():
-        (verdict,) = prove_functions(tmp_path / "f.o", load("avx2"), [call], set())
-        assert verdict.is_proved
+        assert proved_function(tmp_path, f"{fill}\n{body}\npopq %rbx", 16, 7).is_proved
+
+
+def test_a_read_of_data_of_the_object_is_not_understood(tmp_path):
+    verdict = proved_function(tmp_path, "movb x(%rip), %al\nmovb %al, (%rdi)", 1, 7)
+    assert "1 bytes of the object are read that are no constants" in verdict.why
 
 
 VECTORS = """
