@@ -123,7 +123,7 @@ class OrderedFolds:
                 yield from scope.hold(name)
                 continue
             pointer, behind = places.get(name.whole) or places[name.whole.stored]
-            yield from pointed(pointer, declared, scope)
+            yield from declare_pointers(pointer, declared, scope)
             place = _at((pointer, behind + name.part.is_high * self.isa.tile.lanes // 2))
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
@@ -139,7 +139,7 @@ STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_star
 """Pointers to the tile, by role: the pointer of the first row, and the distance of rows."""
 
 
-def pointed(pointer: Pointer, declared: dict[str, int], scope: Scope) -> Iterator[str]:
+def declare_pointers(pointer: Pointer, declared: dict[str, int], scope: Scope) -> Iterator[str]:
     """Yield declarations of the pointer, and of those it comes from, unless they are `declared`."""
     if pointer.row is None:
         return
@@ -185,7 +185,7 @@ class Flushes:
             args = [scope.viewed(x, o.type) for x, o in zip(("start", "more"), instr.operands, strict=True)]
             lines.append(scope.declare("both", instr.out, scope.call(instr, args)))
         last = "both" if self.row_terms else "start"
-        lines += self._shifted([last], scope)
+        lines += self._shift([last], scope)
         lines.append(scope.store(kernel.memory.store_tile, last, "c + row * ldc + column"))
         inner = block(f"for (size_t column = 0; column < COLUMNS; column += {self.isa.tile.lanes})", lines)
         return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
@@ -197,7 +197,7 @@ class Flushes:
             plain = self.folds.flush(loop, scope)
             if not last:
                 return block("", plain)
-            shifted = self.folds.flush(loop, scope, self._shifted)
+            shifted = self.folds.flush(loop, scope, self._shift)
             return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
         out, store, declared = list[str](), self.kernel.memory.store_tile, dict[str, int]()
         for group in range(self.kernel.groups):
@@ -207,9 +207,9 @@ class Flushes:
             if self.kernel.together > 1 and not last:
                 lines = list(self._register_by_register(group, loop, stores, inner))
             else:
-                lines = self._flushed(group, loop, inner)
+                lines = self._flush_group(group, loop, inner)
                 if last:
-                    lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
+                    lines += block("if (steps_left == block)", self._shift(loop.tile, inner))
                 lines.append("/* Write back. */")
                 lines += [inner.store(store, name, place) for name, place in stores.items()]
             out += [line for row in rows for line in self._pointers(row, declared, inner)]
@@ -222,14 +222,14 @@ class Flushes:
         Otherwise compilers compute the pointers of all rows before the loops, and spill them.
         """
         bases = ["from", "to", *(["terms"] if self.row_terms else [])] if self.isa.table.address else []
-        return [line for base in bases for line in pointed(Pointer(base, row), declared, scope)]
+        return [line for base in bases for line in declare_pointers(Pointer(base, row), declared, scope)]
 
     def _place(self, base: str, row: int, register: int = 0) -> str:
         """Return the address where a tile register of the row is loaded "from", or stored "to", or of the "terms"."""
         start = str(Pointer(base, row)) if self.isa.table.address else _row_of(*STARTS[base], row)
         return _plus(start, register * self.isa.tile.lanes)
 
-    def _flushed(self, group: int, loop: Pass, scope: Scope) -> list[str]:
+    def _flush_group(self, group: int, loop: Pass, scope: Scope) -> list[str]:
         """Return statements that compute the tile registers of a group of rows after a flush: `loop.tile`."""
         lines = [line for row in self.kernel.rows_of(group) for line in self._before(row, scope)]
         return lines + scope.steps(loop.flush, names_of_row(group))
@@ -241,7 +241,7 @@ class Flushes:
             Value.of(Role.TILE, n): divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)
         }
 
-        def made(name: Value) -> Iterator[str]:
+        def write(name: Value) -> Iterator[str]:
             if name in written or name not in {*starts, *steps}:
                 return
             written.add(name)
@@ -250,13 +250,13 @@ class Flushes:
                 yield from self._start(rows[member], register, scope)
                 return
             for arg in steps[name].args:
-                yield from made(arg)
+                yield from write(arg)
             yield scope.step(steps[name], names_of_row(group))
 
         for row in rows:
             yield from self._terms(row, scope)
         for name, place in stores.items():
-            yield from made(name)
+            yield from write(name)
             yield scope.store(self.kernel.memory.store_tile, name, place)
 
     def _before(self, row: int, scope: Scope) -> list[str]:
@@ -273,22 +273,22 @@ class Flushes:
         if self.row_terms:
             more = self._more(row)
             yield scope.load(self.kernel.memory.broadcast_tile, more, self._place("terms", row))
-            yield from [self._added(more, more, scope)] * self.doublings
+            yield from [self._add(more, more, scope)] * self.doublings
 
     def _start(self, row: int, register: int, scope: Scope) -> Iterator[str]:
         """Return statements that load a register of the row's tile before a flush and add the row's terms."""
         name = Value.of(Role.TILE, row % self.kernel.together * self._tile_registers + register)
         yield scope.load(self.kernel.memory.load_tile, name, self._place("from", row, register))
         if self.row_terms:
-            yield self._added(name, self._more(row), scope)
+            yield self._add(name, self._more(row), scope)
 
-    def _added(self, name: str, more: str, scope: Scope) -> str:
+    def _add(self, name: str, more: str, scope: Scope) -> str:
         """Return the statement that adds the row's terms, `more`, to a register."""
         add = self.isa[self.kernel.memory.add_tile]
         args = [scope.viewed(x, o.type) for x, o in zip((name, more), add.operands, strict=True)]
         return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
 
-    def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:
+    def _shift(self, names: Sequence[str], scope: Scope) -> list[str]:
         """Return statements that shift tile registers right arithmetically."""
         if not self.shift:
             return []

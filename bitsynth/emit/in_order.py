@@ -119,7 +119,7 @@ class OrderedSteps:
         """Return statements that take as many steps as `turns` have."""
         loop, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
-        carried = list(self._declared(loop, outer))
+        carried = list(self._declare_carried(loop, outer))
         before = self._instructions(loop.flat, loop.prologue, outer, loop.carried, step.of_copies(loop.copies))
         after = self._instructions(loop.flat, loop.tail, outer, loop.carried, step.of_copies(loop.copies))
         after = [*scope.settle("offset"), *after]
@@ -242,13 +242,13 @@ class OrderedSteps:
         own = list(own)
         early = in_place(self.isa, flat, own)
 
-        def named(value: Value) -> Value:
+        def rename(value: Value) -> Value:
             return early[value].name if value in early else value
 
         declared_before = {*early, *carried}
         for k, (step, place) in enumerate(lines):
             if step:
-                yield from self._statement(step, place, scope, named, declares=step.dst not in declared_before)
+                yield from self._statement(step, place, scope, rename, declares=step.dst not in declared_before)
             yield from behind.get(k, ())
         for acc in flat.accs:
             if own and acc.next not in early:
@@ -270,7 +270,7 @@ class OrderedSteps:
         repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load
         return scope.call(self.isa[step.op], [scope.address(place) if repeats and " " in place else place])
 
-    def _declared(self, loop: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
+    def _declare_carried(self, loop: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
         """Yield declarations of the values that a step takes from the iteration before."""
         types = {step.dst: WORD if step.dst.part.in_general else self.isa[step.op].out for step in loop.prologue}
         for kind in dict.fromkeys(types[name] for name in loop.carried):

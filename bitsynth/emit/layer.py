@@ -83,7 +83,7 @@ class LayerText:
     def files(self) -> dict[str, str]:
         """Return file names and texts, each text with the mark of a generated file."""
         values = self.values
-        return self._marked(
+        return self._mark(
             {
                 f"{self.name}_selftest.c": render("layer_selftest.c.j2", values),
                 "main.c": render("layer_main.c.j2", values),
@@ -93,9 +93,9 @@ class LayerText:
 
     def library(self) -> dict[str, str]:
         """Return the files without self-test, example and CMakeLists.txt."""
-        return self._marked({})
+        return self._mark({})
 
-    def _marked(self, around: Mapping[str, str]) -> dict[str, str]:
+    def _mark(self, around: Mapping[str, str]) -> dict[str, str]:
         """Return the layer's own files, files it shares with others, renamed, and those `around` it."""
         kernel, runtime, values = self.kernel, runtime_files(threads=True), self.values
         shared = {

@@ -189,9 +189,9 @@ def check(kernel: Kernel, layout: Packing) -> None:
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
     chosen = range(1, last + 1) if last * size <= MAX_COMPARED_CODES else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
-    mixed = _mixed(ROWS, STEPS * size, last)
+    mixed = _mix(ROWS, STEPS * size, last)
     for codes in (every, mixed):
-        got, want = packed_rows(kernel, layout, codes), proved_rows(kernel, layout.order, codes)
+        got, want = pack_rows(kernel, layout, codes), bind_rows(kernel, layout.order, codes)
         wrong = (got != want).any(axis=1) if got.shape == want.shape else np.ones(len(codes), bool)
         if wrong.any():
             raise Refuted(
@@ -200,23 +200,23 @@ def check(kernel: Kernel, layout: Packing) -> None:
             )
 
 
-def _mixed(rows: int, length: int, last: int) -> Codes:
+def _mix(rows: int, length: int, last: int) -> Codes:
     """Return mixed codes (rows, length) up to `last`: a Weyl sequence, as importing numpy.random takes 7 ms."""
     places = np.arange(rows * length, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (places >> np.uint64(40) & np.uint64(last)).astype(np.uint8).reshape(rows, length)
 
 
-def proved_rows(kernel: Kernel, order: Sequence[int], codes: Codes) -> Codes:
+def bind_rows(kernel: Kernel, order: Sequence[int], codes: Codes) -> Codes:
     """Return the bytes (R, bytes) of rows of codes (R, steps x k_step) as the proof binds the inputs."""
     steps = codes.reshape(len(codes), -1, kernel.k_step)[..., list(order)]
-    return _laid(kernel, [_input(kernel, x, steps) for x in _row_inputs(kernel)])
+    return _lay_out(kernel, [_input(kernel, x, steps) for x in _row_inputs(kernel)])
 
 
-def packed_rows(kernel: Kernel, chosen: Packing, codes: Codes) -> Codes:
+def pack_rows(kernel: Kernel, chosen: Packing, codes: Codes) -> Codes:
     """Return the bytes (R, bytes) that the C function NAME_pack_row writes for codes (R, steps x k_step)."""
     steps = codes.reshape(len(codes), -1, kernel.k_step)
     if chosen.rows == "words":
-        return _laid(kernel, list(_words(chosen.words, steps, kernel)))
+        return _lay_out(kernel, list(_words(chosen.words, steps, kernel)))
     if chosen.rows == "tables":
         bits = next(x.bits for x in _row_inputs(kernel) if isinstance(x, Table))
         return _sums(codes.reshape(len(codes), -1, bits)).reshape(len(codes), -1)
@@ -225,10 +225,10 @@ def packed_rows(kernel: Kernel, chosen: Packing, codes: Codes) -> Codes:
     if chosen.rows == "wide":
         return codes.astype(f"<u{kernel.code_bytes}").view(np.uint8)
     plain = steps[..., list(chosen.order)]
-    return _laid(kernel, [_input(kernel, x, steps if isinstance(x, Table) else plain) for x in _row_inputs(kernel)])
+    return _lay_out(kernel, [_input(kernel, x, steps if isinstance(x, Table) else plain) for x in _row_inputs(kernel)])
 
 
-def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
+def _lay_out(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
     """Return inputs (R, steps, bytes) as rows (R, bytes): step by step, or all steps of one input before the next."""
     together = inputs if kernel.bit_axis == "inner" else [x.reshape(len(x), 1, -1) for x in inputs]
     return np.concatenate(together, axis=2).reshape(len(inputs[0]), -1)

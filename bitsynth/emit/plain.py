@@ -59,7 +59,7 @@ def functions(domain: CDomain) -> dict[str, Any]:
     """
     return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
         "sum_over": lambda numbers, term: _sum_over(domain, numbers, term),
-        "lookup": _looked_up,
+        "lookup": _look_up,
         "reached": partial(floats.reached, lookup=_entry),
     }
 
@@ -103,7 +103,7 @@ def _sum_over(domain: CDomain, numbers: range, term: Callable[[int | Term], Bits
     return Bits(domain, one.w, domain.added_up(one.v, len(numbers), one.w))
 
 
-def _looked_up(table: Any, index: Bits) -> Bits:
+def _look_up(table: Any, index: Bits) -> Bits:
     if not isinstance(table, InputValues):
         return FUNCTIONS["lookup"](table, index)  # type: ignore[no-any-return]
     return table[Term(f"{{0}} % {table.count}u", 32, (index.v,))]
@@ -156,7 +156,7 @@ class _Text:
         domain = CDomain()
         result, arrays, lines = self._meaning(domain), dict[Term, str](), list[str]()
         for number, term in enumerate(domain.kept):
-            lines += self._kept(term, arrays, f"a{number}")
+            lines += self._store(term, arrays, f"a{number}")
             arrays[term] = f"a{number}[j]"
         to = "codes" if self.spec.planes else "to"
         body = Body(arrays)
@@ -181,7 +181,7 @@ class _Text:
     def _loop(self, body: Body) -> list[str]:
         return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
 
-    def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
+    def _store(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
         """Return the loop that leaves a term of the unit's elements in an array."""
         body, kind = Body(arrays), term.ctype
         if term.is_product:

@@ -86,7 +86,7 @@ def _literal(number: int, w: int) -> str:
     return str(number) if w <= 16 else f"UINT{carrier(w)}_C({number})"
 
 
-def _signed_literal(number: int, w: int) -> str:
+def _write_signed(number: int, w: int) -> str:
     least = 1 << (w - 1)
     if number == least:
         return f"INT{w}_MIN"
@@ -94,9 +94,9 @@ def _signed_literal(number: int, w: int) -> str:
     return f"INT64_C({value})" if w == 64 else str(value)
 
 
-def _signed(x: Term, place: int, w: int) -> str:
+def _cast_to_signed(x: Term, place: int, w: int) -> str:
     """Return the argument of a term at a `place` as a signed number."""
-    return f"(int{w}_t){{{place}}}" if x.number is None else _signed_literal(x.number, w)
+    return f"(int{w}_t){{{place}}}" if x.number is None else _write_signed(x.number, w)
 
 
 def _sum(text: str, w: int, *args: Term, kind: str = "") -> Term:
@@ -189,7 +189,7 @@ class CDomain:
                 texts.append(f"(int{w}_t){{{len(args)}}}")
                 args.append(x.args[0])
             else:
-                texts.append(_signed_literal(x.number ^ 1 << (w - 1), w))
+                texts.append(_write_signed(x.number ^ 1 << (w - 1), w))
         return Term(" < ".join(texts), 0, tuple(args), "signed")
 
     def ite(self, cond: Term, a: Term, b: Term, w: int) -> Term:
@@ -199,7 +199,7 @@ class CDomain:
             return Term(f"({ctype(w)})({{0}})", w, (cond,))
         if cond.kind == "signed" and w <= _MAX_MINIMA and all(x in cond.args for x in (a, b) if x.number is None):
             # Compilers see a minimum or a maximum in one expression of signed numbers.
-            first, second = (_signed(x, n, w) for n, x in enumerate((a, b), len(cond.args)))
+            first, second = (_cast_to_signed(x, n, w) for n, x in enumerate((a, b), len(cond.args)))
             chosen = Term(f"{cond.text} ? {first} : {second}", w, (*cond.args, a, b), "signed")
             return Term(f"({ctype(w)}){{0}}", w, (chosen,))
         return Term(f"({ctype(w)})({{0}} ? {{1}} : {{2}})", w, (cond, a, b))

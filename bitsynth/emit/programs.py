@@ -72,7 +72,7 @@ class Programs:
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Yield the statements of a step: loads of columns and values of these alone, then the program of each row."""
         if self.kernel.order == "steps":
-            return self._interleaved(loop, step, scope.inner())
+            return self._interleave(loop, step, scope.inner())
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
         out += scope.steps([s for s in program if s.dst in free])
@@ -83,33 +83,36 @@ class Programs:
             out += braced(self.kernel, group, lines)
         return out
 
-    def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
+    def _interleave(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
         """Return the step as one program of all rows: pins keep loads and new accumulators in their places."""
         flat, places, out = interleave(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
-        def named(value: Value) -> Value:
+        def rename_soon(value: Value) -> Value:
             return soon[value].name if value in soon else value
 
         for line in flat.steps:
             if line.dst in places:
                 out += [scope.load(line.op, line.dst, places[line.dst]), *scope.pin(line.dst)]
             elif line.dst in soon:
-                out += [f"{named(line.dst)} = {scope.value(line, named)};", *scope.pin(named(line.dst))]
+                out += [
+                    f"{rename_soon(line.dst)} = {scope.value(line, rename_soon)};",
+                    *scope.pin(rename_soon(line.dst)),
+                ]
             else:
-                out.append(scope.step(line, named))
+                out.append(scope.step(line, rename_soon))
         late = (acc for acc in flat.accs if acc.next not in soon)
         return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
 
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
         for name, place in InputPlaces(self.isa, self.kernel, loop).columns():
             yield scope.load(self.kernel.memory.load, name, place)
-            yield from _pinned(scope, name, program, self.kernel.groups)
+            yield from _pin(scope, name, program, self.kernel.groups)
 
     def _row_inputs(self, loop: Pass, group: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
         for name, place in InputPlaces(self.isa, self.kernel, loop).group(group):
             yield scope.load(self.kernel.memory.broadcast, name, place)
-            yield from _pinned(scope, name, program, 1)
+            yield from _pin(scope, name, program, 1)
 
     def widen(self, loop: Loop, scope: Scope) -> list[str]:
         """Return the program of an outer loop, once a row; accumulators of both loops go by their row."""
@@ -130,7 +133,7 @@ class Programs:
         place = {dst: rename(acc.name) for dst, acc in soon.items()}
         pinned = self.isa.table.pin_peeled or not loop.first
 
-        def named(value: Value) -> str:
+        def name_place(value: Value) -> str:
             return place.get(value, rename(value))
 
         def becomes(name: str, value: str) -> list[str]:
@@ -139,16 +142,16 @@ class Programs:
         lines: list[str] = []
         for step in program:
             if step.dst in soon:
-                lines += becomes(named(step.dst), scope.value(step, named))
+                lines += becomes(name_place(step.dst), scope.value(step, name_place))
             else:
-                lines.append(scope.step(step, named))
+                lines.append(scope.step(step, name_place))
         for acc in loop.accs:
             if acc.next not in soon:
-                lines += becomes(rename(acc.name), scope.viewed(named(acc.next), VecType.parse(acc.type)))
+                lines += becomes(rename(acc.name), scope.viewed(name_place(acc.next), VecType.parse(acc.type)))
         return lines
 
 
-def _pinned(scope: Scope, name: Value, program: Sequence[Step], times: int) -> list[str]:
+def _pin(scope: Scope, name: Value, program: Sequence[Step], times: int) -> list[str]:
     """Return statements that keep a register that is read more than once from being loaded more than once."""
     reads = sum(s.args.count(name) for s in program)
     return scope.pin(name) if reads * times > 1 else []

@@ -32,7 +32,7 @@ def lay_out(text: str) -> str:
     text = _BETWEEN_TABLES.sub("", text) if _TABLES_MEET.search(text) else text
     if max(map(len, text.split("\n"))) <= WIDTH:
         return text
-    lines = (_broken(line) if len(line) > WIDTH else [line] for line in text.split("\n"))
+    lines = (_break_line(line) if len(line) > WIDTH else [line] for line in text.split("\n"))
     return "\n".join(part for parts in lines for part in parts)
 
 
@@ -52,7 +52,7 @@ def comment(text: str) -> str:
     for paragraph in re.split(r"\n(?=\n)|\n(?= )|(?<=\n)\n", text.strip("\n")):
         hang = re.match(r" +\S+ {2,}|", paragraph)
         words = paragraph if paragraph.startswith(" ") else " ".join(paragraph.split())
-        lines += _filled(words, WIDTH - 6, " " * len(hang[0] if hang else "")) or [""]
+        lines += _fill(words, WIDTH - 6, " " * len(hang[0] if hang else "")) or [""]
     return "/* " + "\n".join(f" * {line}".rstrip() for line in lines)[3:] + " */"
 
 
@@ -75,11 +75,11 @@ def declared(kind: str, names: Sequence[str]) -> list[str]:
     return [f"{kind} {text[:-1].replace(chr(0), ' ')};" for text in texts]
 
 
-def _filled(words: str, width: int, after: str = "") -> list[str]:
+def _fill(words: str, width: int, after: str = "") -> list[str]:
     return textwrap.wrap(words, width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
 
 
-def _broken(line: str) -> list[str]:
+def _break_line(line: str) -> list[str]:
     text = line.lstrip()
     indent = line[: len(line) - len(text)]
     if text.startswith(("/*", "* ")):
@@ -97,7 +97,7 @@ def _comment(indent: str, text: str) -> list[str]:
     start, words = text.split(" ", 1)
     if start == "*":
         indent = indent.removesuffix(" ")
-    filled = _filled(words.replace(" */", "\N{NO-BREAK SPACE}*/"), WIDTH - len(indent) - 3)
+    filled = _fill(words.replace(" */", "\N{NO-BREAK SPACE}*/"), WIDTH - len(indent) - 3)
     lines = [f"{indent} * {part}".replace("\N{NO-BREAK SPACE}", " ") for part in filled]
     return [f"{indent}/* {lines[0][len(indent) + 3 :]}" if start == "/*" else lines[0], *lines[1:]]
 

@@ -169,10 +169,10 @@ class Scope:
         table = self.isa.table
         if self.types[name].in_general:
             assert table.halves is not None
-            return self._held("HELD", name, table.halves.hold, table.address)
-        return self._held("HOLD", name, table.hold, table.pin) if table.hold else []
+            return self._hold("HELD", name, table.halves.hold, table.address)
+        return self._hold("HOLD", name, table.hold, table.pin) if table.hold else []
 
-    def _held(self, macro: str, name: str, hold: str, tie: str) -> list[str]:
+    def _hold(self, macro: str, name: str, hold: str, tie: str) -> list[str]:
         """Return the statement that holds a value, or for clang ties it, and its macro."""
         held, tied = (f"#define {macro}(x) {text.format(x='x').removesuffix(';')}" for text in (hold, tie))
         self.macros[macro] = f"#ifdef __clang__\n{tied}\n#else\n{held}\n#endif" if self.ties else held

@@ -212,7 +212,7 @@ class DepthwiseEstimate:
         taps = g.depth * count_parts(*weight_range(self.layer.act, self.layer.wgt), program)
         cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
         per_unit = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
-        joined = self._joined(wide)
+        joined = self._count_joined(wide)
         sums = high * (wide // joined * units * per_unit + ROW_CYCLES + taps)
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
@@ -220,7 +220,7 @@ class DepthwiseEstimate:
         written = 4 * high * wide // joined * units * program.unit / WRITTEN_PER_CYCLE
         return sums + written + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
 
-    def _joined(self, wide: int) -> int:
+    def _count_joined(self, wide: int) -> int:
         """Return how many pixels are joined where rows of the output have `wide` pixels, as the runtime does."""
         most = joined_pixels(self.kernel.program, self.layer, Offset(np.zeros(1, np.int64), self.layer.zero_point))
         return next(n for n in range(max(1, most), 0, -1) if wide % n == 0)
@@ -249,7 +249,7 @@ def constants(
 ) -> Constants:
     """Return the constants of a layer on `kernel` for `programs`; `weight` (OC, IC / groups, KH, KW) holds codes.
 
-    Those of a channel are repeated for each of the `joined` pixels (`joined_pixels`).
+    The constants of a channel are repeated for each of the `joined` pixels (`joined_pixels`).
 
     Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """

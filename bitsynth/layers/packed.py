@@ -73,13 +73,13 @@ class PackedLayer:
     def __post_init__(self) -> None:
         spec, kernel = self.plan.spec, self.plan.kernel
         if self.codes is not None:
-            object.__setattr__(self, "codes", _checked_codes(self.codes, spec))
+            object.__setattr__(self, "codes", _check_codes(self.codes, spec))
         check_epilogue(self.epilogue, spec.out_layout)
         check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
         added = broadcast_to_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
-        computed = self._computed_codes()
+        computed = self._compute_codes()
         given = self.codes is None
         if given and (isinstance(kernel, DepthwiseKernel) or not _is_dense(self.plan)):
             raise SpecError("a layer whose weights are given at each call is a dense layer on a kernel of tiles")
@@ -133,7 +133,7 @@ class PackedLayer:
         """Pickle the plan, codes and epilogue: packing is fast, and another version may pack otherwise."""
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
-    def _computed_codes(self) -> NDArray[np.uint8]:
+    def _compute_codes(self) -> NDArray[np.uint8]:
         """Return the weights' codes as the kernel sees them: the value of each code of the layer is encoded once.
 
         Of weights that are given at each call return those that bound all sums.
@@ -149,7 +149,7 @@ class PackedLayer:
     @property
     def computed_codes(self) -> NDArray[np.uint8] | None:
         """The weights' codes as the kernel has them, which may hold wider ones; None if they are given at each call."""
-        return None if self.codes is None else self._computed_codes()
+        return None if self.codes is None else self._compute_codes()
 
     @property
     def weight(self) -> NDArray[Any]:
@@ -185,7 +185,7 @@ class PackedLayer:
         geometry = self.plan.spec.geometry
         return (batch, *geometry.output(height, width), geometry.out_channels)
 
-    def typed(self, out: NDArray[Any]) -> NDArray[Any]:
+    def wrap(self, out: NDArray[Any]) -> NDArray[Any]:
         """Return results as the caller gets them: packed words with their type."""
         spec = self.plan.spec
         if spec.out_layout != Layout.PACKED:
@@ -209,7 +209,7 @@ class PackedLayer:
 
     def results(self, out: NDArray[Any], sums: NDArray[Any] | None) -> Any:
         """Return the results of a call, with the kept sums if there are any."""
-        return self.typed(out) if sums is None else (self.typed(out), sums)
+        return self.wrap(out) if sums is None else (self.wrap(out), sums)
 
     def described(self, batch: int, height: int, width: int) -> Description:
         """Return the numbers that describe the layer and its input to C that runs any layer (`layer_call.c.j2`)."""
@@ -273,7 +273,7 @@ def _is_dense(plan: LayerPlan) -> bool:
     return is_one_pixel and geometry.groups == 1 and plan.schedule.gather == "direct"
 
 
-def _checked_codes(codes: NDArray[np.uint8], spec: LayerSpec) -> NDArray[np.uint8]:
+def _check_codes(codes: NDArray[np.uint8], spec: LayerSpec) -> NDArray[np.uint8]:
     """Return a copy of weights' codes; SpecError if they do not fit."""
     if codes.shape != spec.geometry.weight_shape:
         raise SpecError(f"want a weight of {spec.geometry.weight_shape}, not {codes.shape}")

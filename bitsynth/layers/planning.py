@@ -157,7 +157,7 @@ class LayerPlan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the decisions: the kernel is looked up, and checked, by whoever unpickles it."""
-        return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads, self.cpu)
+        return _rebuild, (self.spec, self.schedule, self.origin, self.isa, self.threads, self.cpu)
 
     @property
     def product(self) -> MatmulSpec:
@@ -248,7 +248,7 @@ def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> 
     return schedule.method == DEPTHWISE if schedule else bool(depthwise.list_estimates(spec, isa))
 
 
-def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
+def _rebuild(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
     """Return the plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
 
     With "auto" that one is for this machine's processor.

@@ -15,7 +15,7 @@ WORD_BITS = 64
 _EVERY = (1 << WORD_BITS) - 1
 
 
-def signed(x: int) -> int:
+def to_signed(x: int) -> int:
     """Return the number between -2**63 and 2**63 - 1 that is equal modulo 2**64."""
     x &= _EVERY
     return x - (1 << WORD_BITS) if x >> WORD_BITS - 1 else x
@@ -45,16 +45,16 @@ class AffineNumber:
     __slots__ = ("_hash", "number", "terms")
 
     def __init__(self, number: int, terms: Mapping[Hashable, int]) -> None:
-        kept = [(key, signed(times)) for key, times in terms.items() if times & _EVERY]
+        kept = [(key, to_signed(times)) for key, times in terms.items() if times & _EVERY]
         if len(kept) > 1:
             kept.sort(key=_place_in_order)
-        self.number, self.terms = signed(number), tuple(kept)
+        self.number, self.terms = to_signed(number), tuple(kept)
         self._hash = hash((self.number, self.terms))
 
     def _with_number(self, x: int) -> AffineNumber:
         """Return the sum of the same unknowns with another known part."""
         out = AffineNumber.__new__(AffineNumber)
-        out.number, out.terms = signed(x), self.terms
+        out.number, out.terms = to_signed(x), self.terms
         out._hash = hash((out.number, out.terms))
         return out
 
@@ -70,7 +70,7 @@ class AffineNumber:
         return self._hash
 
     def __repr__(self) -> str:
-        parts = [f"{times} {_named(key)}" if times != 1 else _named(key) for key, times in self.terms]
+        parts = [f"{times} {_name(key)}" if times != 1 else _name(key) for key, times in self.terms]
         return " + ".join([*parts, *([str(self.number)] if self.number or not parts else [])])
 
     def __add__(self, other: AffineNumber | int) -> AffineNumber:
@@ -207,5 +207,5 @@ def _inner(keys: Iterable[Hashable]) -> Iterable[Hashable]:
                     yield from _inner(k for k, _ in part.terms)
 
 
-def _named(key: Hashable) -> str:
+def _name(key: Hashable) -> str:
     return key if isinstance(key, str) else f"<{key}>"

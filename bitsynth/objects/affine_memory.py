@@ -111,7 +111,7 @@ class AffineMemory(CallMemory):
         else:
             raise NotShown("the stack pointer is no distance from where the stack was")
 
-    def _known_place(self, address: AffineNumber, size: int) -> int | None:
+    def _find_known_place(self, address: AffineNumber, size: int) -> int | None:
         """Return what stands for an address of the stack or of a constant; None if it is none."""
         base, first = _place_of(address) or (None, 0)
         if base is None:
@@ -140,7 +140,7 @@ class AffineMemory(CallMemory):
             return self.load_data(address, size)
         if isinstance(address, int):
             raise NotShown(f"{size} bytes are read at {address:#x}, a number in the code")
-        place = self._known_place(address, size)
+        place = self._find_known_place(address, size)
         if place is not None and place < 0 and any(place + k not in self.written for k in range(size)):
             raise NotShown(f"{size} bytes at {address} are read before they are written")
         return super().load(address if place is None else place, size)
@@ -151,12 +151,12 @@ class AffineMemory(CallMemory):
             raise NotShown("an address that is written to depends on data")
         if isinstance(address, int):
             raise NotShown(f"{len(content)} bytes are written at {address:#x}, a number in the code")
-        place = self._known_place(address, len(content))
+        place = self._find_known_place(address, len(content))
         super().store(address if place is None else place, content)
 
     def load_affine(self, address: AffineNumber, size: int) -> Content:
         """Return the content of a part of a buffer."""
-        array, first = self._based(address)
+        array, first = self._find_base(address)
         if array == "c":
             return self._from_tile(first, size)
         self._note(array, first, size)
@@ -183,14 +183,14 @@ class AffineMemory(CallMemory):
 
     def store_affine(self, address: AffineNumber, content: Content) -> None:
         """Write to the tile."""
-        array, first = self._based(address)
+        array, first = self._find_base(address)
         if array != "c":
             raise NotShown(f"{len(content)} bytes of {array} are written")
         row, place = self._tile_place(first, len(content))
         for k, byte in enumerate(content.data):
             self.result[row, place + k] = byte
 
-    def _based(self, address: AffineNumber) -> tuple[Hashable, AffineNumber]:
+    def _find_base(self, address: AffineNumber) -> tuple[Hashable, AffineNumber]:
         """Return the buffer that an address belongs to, and the distance from its start."""
         bases = [key for key, _ in address.terms if _is_base(key)]
         times = dict(address.terms)

@@ -51,13 +51,13 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *,
     match what.does:
         case "add":
             result, signed = a + b + more, as_signed(a, bits) + as_signed(b, bits) + more
-            carry, overflow = int(result > every), _lost(signed, bits)
+            carry, overflow = int(result > every), _find_lost(signed, bits)
         case "subtract":
             result, signed = a - b - more, as_signed(a, bits) - as_signed(b, bits) - more
-            carry, overflow = int(result < 0) ^ no_borrow, _lost(signed, bits)
+            carry, overflow = int(result < 0) ^ no_borrow, _find_lost(signed, bits)
         case "multiply":
             result = as_signed(a, bits) * as_signed(b, bits)
-            carry = overflow = _lost(result, bits)
+            carry = overflow = _find_lost(result, bits)
             known = False
         case "and":
             result = a & b
@@ -74,7 +74,7 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *,
             if what.does == "rotate right":
                 flags.carry = flags.overflow = None
                 return (a >> n % bits | a << bits - n % bits) & every
-            result, carry = _shifted(what.does, a, n, bits)
+            result, carry = _shift(what.does, a, n, bits)
             carry, overflow = carry if n <= bits else None, None
     result &= every
     values = {"zero": int(result == 0), "sign": result >> bits - 1, "carry": carry, "overflow": overflow}
@@ -125,7 +125,7 @@ def shift_amount(n: int, bits: int) -> int:
     return n & (_LONG if bits == _LONG + 1 else _SHORT)
 
 
-def _lost(signed: int, bits: int) -> int:
+def _find_lost(signed: int, bits: int) -> int:
     return int(not -(1 << bits - 1) <= signed < 1 << bits - 1)
 
 
@@ -135,7 +135,7 @@ def _carry(flags: Flags) -> int:
     return flags.carry
 
 
-def _shifted(does: str, a: int, n: int, bits: int) -> tuple[int, int]:
+def _shift(does: str, a: int, n: int, bits: int) -> tuple[int, int]:
     """Return a shift by 1 or more, and the carry: the last bit that leaves."""
     if does == "shift left":
         return a << n, a << n >> bits & 1

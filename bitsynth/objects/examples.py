@@ -75,14 +75,14 @@ def different(values: Contents, have: Content, want: Content) -> UnequalResult |
         if example:
             break
         example = difference({byte: choice() for byte in unknown})
-    return _shortened(example, difference) if example else None
+    return _shorten(example, difference) if example else None
 
 
 def _elements(data: Sequence[int]) -> list[int]:
     return [int.from_bytes(data[k : k + _LANE], "little", signed=True) for k in range(0, len(data), _LANE)]
 
 
-def _shortened(example: UnequalResult, difference: Callable[[UnknownBytes], UnequalResult | None]) -> UnequalResult:
+def _shorten(example: UnequalResult, difference: Callable[[UnknownBytes], UnequalResult | None]) -> UnequalResult:
     """Return an example with fewer bytes: halves, quarters and so on are left out while a difference remains."""
     tries, size = 0, len(example.memory)
     while size > 1 and tries < _SHORTENED:

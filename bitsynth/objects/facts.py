@@ -201,12 +201,12 @@ class LinearFacts:
         known = self.known
         answers = {fact: known.answer(fact) if fact.terms else fact.holds({}) for fact in facts}
         if left := [fact for fact, answer in answers.items() if answer is None]:
-            answers |= self._asked(left)
+            answers |= self._ask(left)
         implied = {fact for fact, answer in answers.items() if answer}
         known.answers |= {fact: fact in implied for fact in answers}
         return implied
 
-    def _asked(self, facts: list[LinearFact]) -> dict[LinearFact, bool]:
+    def _ask(self, facts: list[LinearFact]) -> dict[LinearFact, bool]:
         """Return by Z3 which of some facts are implied. Most often all are, so that one question is enough."""
         self._put_into_solver()
         self._solver.push()
@@ -225,9 +225,9 @@ class LinearFacts:
         if not wrong and len(facts) == 1:
             return {facts[0]: False}
         if not wrong:
-            return {fact: self._asked([fact])[fact] for fact in facts}
+            return {fact: self._ask([fact])[fact] for fact in facts}
         left = [fact for fact in facts if fact not in wrong]
-        return wrong | self._asked(left) if left else wrong
+        return wrong | self._ask(left) if left else wrong
 
     def _put_into_solver(self) -> None:
         """Make the solver's facts those that there are now."""

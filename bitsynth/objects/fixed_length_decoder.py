@@ -154,15 +154,15 @@ class FixedLengthDecoder(InstructionDecoder):
         def read() -> GeneralContent:
             content = plain()
             if registers.is_data(content):
-                return self._changed_data(content, extension, shift, amount, size)
+                return self._change_data(content, extension, shift, amount, size)
             x = registers.number(content)
             if extension:
-                x = _extended(x, extension, size)
-            return registers.held(_shifted(x, shift, amount, 8 * size))
+                x = _extend(x, extension, size)
+            return registers.held(_shift(x, shift, amount, 8 * size))
 
         return read
 
-    def _changed_data(self, x: GeneralContent, extension: str, shift: str, amount: int, size: int) -> GeneralContent:
+    def _change_data(self, x: GeneralContent, extension: str, shift: str, amount: int, size: int) -> GeneralContent:
         """Return data that was extended to `size` bytes and shifted."""
         registers, values = self._registers, self._registers.values
         if extension:
@@ -471,9 +471,9 @@ class FixedLengthDecoder(InstructionDecoder):
         def with_index() -> Address:
             x = read()
             if extension and registers.is_data(x):
-                x = self._changed_data(x, extension, "", 0, WORD)
+                x = self._change_data(x, extension, "", 0, WORD)
             elif extension:
-                x = registers.held(_extended(registers.number(x), extension, WORD))
+                x = registers.held(_extend(registers.number(x), extension, WORD))
             return total(of_base(), x, 1 << amount, 0)
 
         return with_index
@@ -659,7 +659,7 @@ def _is_vector(form: Instr) -> bool:
     return form.on_registers and form.instructions == 1 and not any(kind.in_general for kind in kinds)
 
 
-def _extended(x: GeneralNumber, extension: str, size: int) -> GeneralNumber:
+def _extend(x: GeneralNumber, extension: str, size: int) -> GeneralNumber:
     """Return a number whose low byte, half, word or all of it was extended to `size` bytes."""
     bits = _EXTENDED_BITS[extension[-1]]
     if isinstance(x, AffineNumber):
@@ -670,7 +670,7 @@ def _extended(x: GeneralNumber, extension: str, size: int) -> GeneralNumber:
     return (as_signed(low, bits) if extension[0] == "S" else low) & ((1 << 8 * size) - 1)
 
 
-def _shifted(x: GeneralNumber, shift: str, amount: int, bits: int) -> GeneralNumber:
+def _shift(x: GeneralNumber, shift: str, amount: int, bits: int) -> GeneralNumber:
     """Return a number of `bits` bits that was shifted."""
     if not shift:
         return x

@@ -53,10 +53,10 @@ def link_objects(
     stubs = {name: base + _STUB_BYTES * k for k, name in enumerate(outside) if name not in places}
     elsewhere = places | stubs
     files = [read_object(p, table, at, even=even, elsewhere=elsewhere) for p, at in zip(paths, bases, strict=True)]
-    return LinkedCode(_joined(files), stubs)
+    return LinkedCode(_join(files), stubs)
 
 
-def _joined(files: Sequence[ObjectFile]) -> ObjectFile:
+def _join(files: Sequence[ObjectFile]) -> ObjectFile:
     """Return objects as one."""
     first = files[0]
     return ObjectFile(

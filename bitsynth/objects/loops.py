@@ -163,7 +163,7 @@ class LoopRule:
         self._left = list(reversed(CASES))
         while len(self.cuts) <= _MAX_HEADS:
             try:
-                return self._fixed_point()
+                return self._find_fixed_point()
             except _NewHead as new:
                 # What is known of the other heads holds for states that are reached, so it stays.
                 self.cuts.add(new.address)
@@ -171,7 +171,7 @@ class LoopRule:
                 self._left += [x for x in through if x not in self._left]
         raise NotShown(f"it has more than {_MAX_HEADS} loops")
 
-    def _fixed_point(self) -> LoopProof:
+    def _find_fixed_point(self) -> LoopProof:
         left = self._left
         for _ in range(_MAX_ROUNDS):
             if not left:
@@ -186,9 +186,9 @@ class LoopRule:
                         break
         else:
             raise NotShown("no relations were found that hold at all loop heads")
-        return self._checked()
+        return self._check()
 
-    def _checked(self) -> LoopProof:
+    def _check(self) -> LoopProof:
         """Check each path from each head with the relations as they are: none may change."""
         proof = LoopProof([self.processor.file.in_file(address) for address in sorted(self.cuts)])
         idle: dict[HeadKey, set[HeadKey]] = {}
@@ -286,7 +286,7 @@ class LoopRule:
         Everything that is known can only become less: fewer equalities between numbers, data, places and bounds. So
         there are finitely many changes. Bounds are proposed when a head is new and tested on each state that reaches
         it; a bound that held of states found earlier, under more relations than are left now, is tested again in
-        `_checked`, where nothing may change.
+        `_check`, where nothing may change.
         """
         head = self.heads.get(new.key)
         if head is None:
@@ -604,7 +604,7 @@ class _Path:
         accs = self._places_of_accs(state)
         if accs is None:
             return None
-        numbers, data = self._found(state)
+        numbers, data = self._find_contents(state)
         mode = state.mode
         if state.case == "steps" and self._program.ends_segment(state, self._facts):
             following = self._program.next_segment(state)
@@ -621,7 +621,7 @@ class _Path:
         named |= {("pointer", k): AffineNumber.unknown(("pointer", k)) for k in rows}
         named.update(state.position)
         zeros = [*self._facts.all_equalities(), *self._program.decided_ends(self._first, self._facts)]
-        solved = _solved([x.replaced(pointers) for x in zeros])
+        solved = _solve([x.replaced(pointers) for x in zeros])
         named |= numbers
         if not all(_is_small(x, _MOST_IN_POSITION) for x in state.position.values()):
             raise NotShown("the position in the program is a sum of numbers that are too large")
@@ -639,7 +639,7 @@ class _Path:
         numbers = [number(x.as_int) if x.is_known else affine_of(x) for x in words]
         return [x for x in numbers if x is not None] if None not in numbers else []
 
-    def _found(self, state: ProgramState) -> tuple[dict[Hashable, AffineNumber], dict[ValuePlace, Hashable]]:
+    def _find_contents(self, state: ProgramState) -> tuple[dict[Hashable, AffineNumber], dict[ValuePlace, Hashable]]:
         """Return the numbers, and the other contents, in general registers, vector registers and on the stack."""
         registers, written = self._processor.registers, self.memory.written
         numbers: dict[Hashable, AffineNumber] = {}
@@ -699,7 +699,7 @@ def _is_row(key: Hashable) -> bool:
     return isinstance(key, tuple) and key[0] == "row"
 
 
-def _solved(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
+def _solve(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
     """Return unknowns as sums of others, from sums that are 0."""
     out: dict[Hashable, AffineNumber] = {}
     for equality in equalities:

@@ -264,7 +264,7 @@ class RegisterFile:
         """Return a function that writes the lowest `size` bytes of a general register."""
         full, every = self.general_named(name), (1 << 8 * size) - 1
 
-        def written(x: GeneralContent) -> GeneralContent:
+        def store(x: GeneralContent) -> GeneralContent:
             if isinstance(x, int) and size >= CLEARS_ABOVE:
                 return x & every
             old = self.general[full]
@@ -275,10 +275,10 @@ class RegisterFile:
             return self.of_content(joined)
 
         if full == self.table.stack:
-            return lambda x: self.set_stack(written(x))
+            return lambda x: self.set_stack(store(x))
 
         def write(x: GeneralContent) -> None:
-            self.general[full] = written(x)
+            self.general[full] = store(x)
 
         return write
 
@@ -297,9 +297,9 @@ class RegisterFile:
     def low_bytes(self, register: int, size: int) -> Content:
         """Return the lowest `size` bytes of a vector register."""
         x = self.vector[register]
-        return x if len(x) == size else self.values.content(self._widened(x).data[:size])
+        return x if len(x) == size else self.values.content(self._widen(x).data[:size])
 
-    def _widened(self, x: Content) -> Content:
+    def _widen(self, x: Content) -> Content:
         """Return the content of a whole register: above what was written there are zeros."""
         return x if len(x) == self._widest else self.values.content((*x.data, *[0] * (self._widest - len(x))))
 

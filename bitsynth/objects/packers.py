@@ -103,7 +103,7 @@ def codes_in_words(buffer: str, bits: int, apart: int) -> CodeAt:
     return code
 
 
-def limited(code: CodeAt, count: int, k: int) -> CodeAt:
+def limit(code: CodeAt, count: int, k: int) -> CodeAt:
     """Return codes of `count` vectors of `k` codes; behind them there are none."""
     return lambda v, i: code(v, i) if v < count and i < k else None
 
@@ -174,7 +174,7 @@ class PackerDeclarations:
         readable = (apart * (count - 1) + k if count else 0) + room
         read = _codes(readable, self._kernel.row_bits)
         codes = codes_in_memory(read, lambda row, at: row * apart + at)
-        return self._packed_rows("pack_rows", count, k, (count, k, read.name, apart, readable), read, codes, gap)
+        return self._pack_rows("pack_rows", count, k, (count, k, read.name, apart, readable), read, codes, gap)
 
     def _words_call(self, count: int, k: int, gap: int, room: int) -> DeclaredCall:
         bits = self._kernel.row_bits
@@ -183,9 +183,9 @@ class PackerDeclarations:
         size = _WORD * (apart * (count - 1) + words) if count else 0
         read = CallBuffer("words", size, aligned=_WORD)
         codes = codes_in_words("words", bits, apart)
-        return self._packed_rows("pack_words", count, k, (count, k, "words", apart), read, codes, gap)
+        return self._pack_rows("pack_words", count, k, (count, k, "words", apart), read, codes, gap)
 
-    def _packed_rows(
+    def _pack_rows(
         self,
         function: str,
         count: int,
@@ -196,7 +196,7 @@ class PackerDeclarations:
         gap: int,
     ) -> DeclaredCall:
         """Return the call of a packer of rows, whose packed rows have `gap` bytes between them."""
-        kernel, codes = self._kernel, limited(codes, count, k)
+        kernel, codes = self._kernel, limit(codes, count, k)
         steps = -(-k // kernel.k_step)
         apart, slack = steps * kernel.row_bytes + gap, load(kernel.isa).word.lanes
         numbers = [
@@ -317,9 +317,9 @@ class PackerDeclarations:
             yield self._operand_call(operand, vectors, k)
         for vectors, k in (*self._about_the_largest(operand), *_BEYOND_ALL):
             if vectors * k > _LARGEST or self._operand_bytes(operand, vectors, k)[1] > _LARGEST:
-                yield self._refused_call(operand, vectors, k)
+                yield self._refuse_call(operand, vectors, k)
 
-    def _refused_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
+    def _refuse_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
         """Return the call for an operand whose codes or bytes no object holds: it touches no memory."""
         pair = (vectors, k) if operand == "act" else (k, vectors)
         sizes = f"{pair[0]} x {pair[1]} codes"
@@ -331,7 +331,7 @@ class PackerDeclarations:
         padded, steps = -(-vectors // unit) * unit, -(-k // kernel.k_step)
         place = (lambda v, i: v * k + i) if operand == "act" else (lambda v, i: i * vectors + v)
         read = _codes(vectors * k, bits)
-        codes = limited(codes_in_memory(read, place), vectors, k)
+        codes = limit(codes_in_memory(read, place), vectors, k)
         placed = list(self._rows_of(padded, steps, codes) if of_rows else self._columns(padded, steps, codes))
         inputs, size = self._operand_bytes(operand, vectors, k)
         correction = affine(self._spec)

@@ -173,14 +173,14 @@ class BitPolynomials:
             return sum_of([(constant(x), 1)], width)
         key = x, min(width, x.width)
         if key not in self._found:
-            self._found[key] = sum_of([(self._computed(x, key[1]), 1)], key[1])
+            self._found[key] = sum_of([(self._compute(x, key[1]), 1)], key[1])
         return self._found[key]
 
     def exact(self, x: TermPayload, width: int) -> BitPolynomial:
         """Return the polynomial whose value is the payload as a number, from 0 to 2**width - 1."""
         return _exact(self.of(x, width), width)
 
-    def _computed(self, x: BitTerm, width: int) -> BitPolynomial:
+    def _compute(self, x: BitTerm, width: int) -> BitPolynomial:
         """Return the polynomial of the lowest `width` bits of a term: of sums and products they depend on no others."""
         args: Any = x.args
         match x.op:
@@ -189,7 +189,7 @@ class BitPolynomials:
             case "signs":
                 out = total([(self.bit(args[0], 0), -1)])
             case "concat":
-                out = self._joined(_lowest(args, width))
+                out = self._join(_lowest(args, width))
             case "sum":
                 assert all(key.width == x.width for key, _ in args[1:])
                 out = total([(constant(args[0]), 1), *((self.of(key, width), coef) for key, coef in args[1:])])
@@ -198,7 +198,7 @@ class BitPolynomials:
             case "popcount":
                 out = total((self.bit(args[0], k), 1) for k in range(x.width))
             case "lookup":
-                out = self._looked_up(x)
+                out = self._look_up(x)
             case "ite":
                 chosen, yes, no = self._condition(args[0]), *(self.of(arg, width) for arg in args[1:])
                 out = total([(product_of(chosen, yes), 1), (no, 1), (product_of(chosen, no), -1)])
@@ -206,7 +206,7 @@ class BitPolynomials:
                 raise NotShown(f"{x.op} of data has no polynomial here")
         return out
 
-    def _looked_up(self, x: BitTerm, place: int | None = None) -> BitPolynomial:
+    def _look_up(self, x: BitTerm, place: int | None = None) -> BitPolynomial:
         """Return the polynomial of what is read from a table of numbers, or of one bit of it."""
         table: Any = x.args[0]
         index: Any = x.args[1]
@@ -233,7 +233,7 @@ class BitPolynomials:
         holds = [int(n < 0 if x.op == "ult" else n == 0) for n in all_values(gap, bits)]
         return of_table(holds, [bit(k) for k in bits])
 
-    def _joined(self, pieces: Sequence[Piece]) -> BitPolynomial:
+    def _join(self, pieces: Sequence[Piece]) -> BitPolynomial:
         """Return the polynomial of pieces, lowest first; that of the highest may be known modulo 2**bits alone."""
         width = sum(bits for _, _, bits in pieces)
         addends: list[tuple[BitPolynomial, int]] = []
@@ -243,7 +243,7 @@ class BitPolynomials:
             signs = pieces[k + 1][0] if k + 1 < len(pieces) else None
             if isinstance(signs, BitTerm) and signs.op == "signs" and self._is_sign(signs, x, first + bits - 1):
                 more = pieces[k + 1][2]
-                addends.append((_signed(self._piece(x, first, bits), bits), 1 << offset))
+                addends.append((_to_signed(self._piece(x, first, bits), bits), 1 << offset))
                 if k + 2 < len(pieces):
                     raise NotShown("it computes with the middle of a number that has a sign")
                 offset, k = offset + bits + more, k + 2
@@ -270,7 +270,7 @@ class BitPolynomials:
             return sum_of([(self.bit(cast("TermPayload", x.args[0]), 0), -1)], bits)
         if x.op in {"atom", "gates", "and", "or", "xor", "lookup"}:
             return sum_of(((self.bit(x, first + k), 1 << k) for k in range(bits)), bits)
-        return _shifted(self.of(x, first + bits), first, bits)
+        return _shift(self.of(x, first + bits), first, bits)
 
     def bit(self, x: TermPayload, place: int) -> BitPolynomial:
         """Return the polynomial of one bit of a payload, 0 or 1."""
@@ -304,9 +304,9 @@ class BitPolynomials:
             case "xor":
                 out = _exclusive(*(self.bit(arg, place) for arg in args))
             case "lookup":
-                out = self._looked_up(x, place)
+                out = self._look_up(x, place)
             case _:
-                out = _exact(_shifted(self.of(x, place + 1), place, 1), 1)
+                out = _exact(_shift(self.of(x, place + 1), place, 1), 1)
         return out
 
 
@@ -358,13 +358,13 @@ def _exact(polynomial: BitPolynomial, bits: int) -> BitPolynomial:
     return of_table([n & (1 << bits) - 1 for n in all_values(polynomial, bits_read)], [bit(x) for x in bits_read])
 
 
-def _signed(polynomial: BitPolynomial, bits: int) -> BitPolynomial:
+def _to_signed(polynomial: BitPolynomial, bits: int) -> BitPolynomial:
     """Return the polynomial that is the number from -2**(bits - 1) on which it is modulo 2**bits."""
     half = constant(1 << bits - 1)
     return total([(_exact(total([(polynomial, 1), (half, 1)]), bits), 1), (half, -1)])
 
 
-def _shifted(polynomial: BitPolynomial, first: int, bits: int) -> BitPolynomial:
+def _shift(polynomial: BitPolynomial, first: int, bits: int) -> BitPolynomial:
     """Return bits `first` to `first + bits - 1` of a polynomial that is known modulo 2**(first + bits).
 
     Each coefficient is a multiple of 2**first and a rest; the rests must add up to less than 2**first.

@@ -171,10 +171,10 @@ class CodeProcessor:
             registers.general[table.link] = registers.held(back)
         else:
             registers.push(registers.held(back))
-        saved = {name: before[name] for name in table.saved} | self._saved_vectors()
+        saved = {name: before[name] for name in table.saved} | self._get_saved_vectors()
         return {table.stack: registers.held(stack), **saved}
 
-    def _saved_vectors(self) -> dict[str, GeneralContent]:
+    def _get_saved_vectors(self) -> dict[str, GeneralContent]:
         """Return the bytes of vector registers that a function must leave as they were."""
         size = self._table.saved_bytes
         return {f"vector {k}": self.registers.low_bytes(k, size) for k in self._table.saved_vectors}
@@ -184,7 +184,7 @@ class CodeProcessor:
         general, stack = self.registers.general, self._table.stack
         if general[stack] != kept[stack]:
             raise NotShown("the stack pointer is not what it was")
-        now = {name: general[name] for name in self._table.saved} | self._saved_vectors()
+        now = {name: general[name] for name in self._table.saved} | self._get_saved_vectors()
         if changed := [name for name, x in now.items() if x is not kept[name]]:
             raise NotShown(f"register {changed[0]} is not what it was")
 
@@ -220,7 +220,7 @@ class CodeProcessor:
         text, plain = self.text.get(address, "no instruction"), self.file.in_file(address)
         return f"{function[0] if function else ''} at {plain:#x}: {text}"
 
-    def _disassembled(self, address: int, loaded_at: int) -> Any:
+    def _disassemble(self, address: int, loaded_at: int) -> Any:
         ins = self._disassembler.instruction(self.file.instruction_bytes(address), loaded_at)
         if ins is None or not self._decoder.is_defined(ins):
             raise NotShown("these bytes are no instruction")
@@ -228,7 +228,7 @@ class CodeProcessor:
 
     def _note_text(self, address: int) -> None:
         """Write down an instruction with the addresses that it has with base 0."""
-        self.text[address] = _words(self._disassembled(address, self.file.in_file(address)))
+        self.text[address] = _words(self._disassemble(address, self.file.in_file(address)))
 
     def argument(self, number: int) -> GeneralContent:
         """Return an argument of the function that is called now, in a stub."""
@@ -270,7 +270,7 @@ class CodeProcessor:
     def _decode(self, address: int) -> tuple[Action, int]:
         if address in self.stubs:
             return self._stub_action(address), address
-        ins = self._disassembled(address, address)
+        ins = self._disassemble(address, address)
         self._note_text(address)
         self.file.require_known(address, ins.size)
         if self._any_place:
@@ -284,7 +284,7 @@ class CodeProcessor:
     def skipped(self, address: int) -> tuple[bool, int]:
         """Return whether what was not run at an address is more than padding, and the address behind it."""
         try:
-            ins = self._disassembled(address, address)
+            ins = self._disassemble(address, address)
         except NotShown:
             return True, address + 1
         self._note_text(address)

@@ -224,14 +224,14 @@ class ProgramMachine:
         end = state.position[f"end {state.pending}"] if state.pending < len(loops) else all_steps
         if facts.at_most(step + 1, end):
             if state.pending == len(loops):
-                state = self._moved(state, self.chains[state.pass_number][0])
-                return self._opened(state, len(state.accs[0]) - 1, facts)
-            return self._opened(state, state.pending - 1, facts)
+                state = self._move(state, self.chains[state.pass_number][0])
+                return self._open(state, len(state.accs[0]) - 1, facts)
+            return self._open(state, state.pending - 1, facts)
         if state.pending == len(loops) and facts.equal(step, all_steps):
             return self._after_pass(state, facts)
         return state
 
-    def _opened(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState:
+    def _open(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState:
         """Return the state with runs of loops up to `level` that begin at this step."""
         position, sizes = dict(state.position), self.run_steps(state.pass_number)
         for k in reversed(range(level + 1)):
@@ -244,7 +244,7 @@ class ProgramMachine:
             position |= dict(zip(_BLOCK, (position["segment"], position["before_segment"]), strict=True))
         return replace(state, position=position, pending=0)
 
-    def _moved(self, state: ProgramState, pass_number: int) -> ProgramState:
+    def _move(self, state: ProgramState, pass_number: int) -> ProgramState:
         """Return the state at the same step in another pass, all of whose loops begin."""
         position = {name: state.position.get(name, number(0)) for name in self.names(pass_number)}
         accs = tuple((None,) * len(self.passes[pass_number].loops) for _ in range(self.kernel.groups))
@@ -254,10 +254,10 @@ class ProgramMachine:
         """Return the state at the first step of a tile in a pass."""
         before = {name: state.position[name] for name in ("tile", "before_tile")}
         zeros = {name: number(0) for name in self.names(pass_number)}
-        state = self._moved(replace(state, position={**zeros, **before}), pass_number)
+        state = self._move(replace(state, position={**zeros, **before}), pass_number)
         if not state.flushed:
             state = replace(state, tile=self._start(state.position))
-        return self._opened(state, len(state.accs[0]) - 1, facts)
+        return self._open(state, len(state.accs[0]) - 1, facts)
 
     def _next_of_chain(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
         """Return the state at the first step of a block in the pass that starts from this one's accumulators."""
@@ -270,12 +270,12 @@ class ProgramMachine:
             accs.append((*[None] * new_top, self.run.carried(self._pass(state, group), after, outermost)))
         segment, before = (old[name] for name in _BLOCK)
         start = old[f"start {top}"]
-        state = self._moved(state, following)
+        state = self._move(state, following)
         position = {**state.position, "segment": segment, "before_segment": before, "step": start}
         position |= {"here": start - before, f"start {new_top}": start, f"end {new_top}": old[f"end {top}"]}
         if new_top:
             position[f"runs {new_top}"] = number(0)
-        return self._opened(replace(state, position=position, accs=tuple(accs)), new_top - 1, facts)
+        return self._open(replace(state, position=position, accs=tuple(accs)), new_top - 1, facts)
 
     def _after_pass(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
         if state.pass_number + 1 < len(self.passes):
@@ -298,15 +298,15 @@ class ProgramMachine:
             done = level < len(self.passes[state.pass_number].loops) and facts.equal(
                 state.position["step"], state.position[f"end {level}"]
             )
-            return self._closed(state, level, facts) if done else None
+            return self._close(state, level, facts) if done else None
         step, here, end = (state.position[name] for name in ("step", "here", "end 0"))
         pairs = (step, end), (here, AffineNumber.unknown("steps"))
-        # What is asked below and in `_stepped`: asked together it takes Z3 one question, and the answers are kept.
+        # What is asked below and in `_step`: asked together it takes Z3 one question, and the answers are kept.
         facts.implied(fact for pair in pairs for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
         if facts.at_most(step, end, less=1):
-            return self._stepped(state, facts)
+            return self._step(state, facts)
         if facts.equal(step, end):
-            return self._closed(state, 0, facts)
+            return self._close(state, 0, facts)
         return None
 
     def next_segment(self, state: ProgramState) -> ProgramState:
@@ -329,7 +329,7 @@ class ProgramMachine:
         position = state.position
         return facts.equal(position["here"], steps) and facts.at_most(position["step"], all_steps, less=1)
 
-    def _stepped(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
+    def _step(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
         steps = AffineNumber.unknown("steps")
         if not facts.at_most(state.position["here"], steps, less=1):
             if not self.ends_segment(state, facts):
@@ -350,12 +350,12 @@ class ProgramMachine:
     def _pass(self, state: ProgramState, group: int) -> Pass:
         return self.kernel.of_group(self.passes[state.pass_number], group)
 
-    def _closed(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState | None:
+    def _close(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState | None:
         """Return the state after the accumulators of a loop whose run ends were added to those of the next."""
         outer = level + 1
         if outer == len(self.passes[state.pass_number].loops):
             carries = self.passes[state.pass_number].carries
-            return self._next_of_chain(state, facts) if carries else self._flushed(state, facts)
+            return self._next_of_chain(state, facts) if carries else self._flush(state, facts)
         accs = []
         for group, levels in enumerate(state.accs):
             new = list(levels)
@@ -367,7 +367,7 @@ class ProgramMachine:
         position = {**state.position, f"runs {outer}": state.position[f"runs {outer}"] + 1}
         return self.settled(replace(state, accs=tuple(accs), position=position, pending=outer), facts)
 
-    def _flushed(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
+    def _flush(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
         tile = dict(state.tile)
         for group, levels in enumerate(state.accs):
             outermost = levels[-1]

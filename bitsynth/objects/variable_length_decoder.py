@@ -76,7 +76,7 @@ class VariableLengthDecoder(InstructionDecoder):
         if does.startswith(("nothing", "clear")):
             return self._idle(ins, does)
         if does in _REPEATED:
-            return self._repeated(ins, does)
+            return self._repeat(ins, does)
         if any(ins.prefix[:1]):
             raise NotShown("a prefix of this kind is not known")
         if parts:
@@ -159,7 +159,7 @@ class VariableLengthDecoder(InstructionDecoder):
         if ins.mnemonic not in self._encodings.aligned:
             return address
 
-        def aligned() -> Address:
+        def align() -> Address:
             at = address()
             if isinstance(at, Content):
                 raise NotShown("an address depends on data")
@@ -169,7 +169,7 @@ class VariableLengthDecoder(InstructionDecoder):
                 raise NotShown(f"{at} may not be aligned to {size} bytes")
             return at
 
-        return aligned
+        return align
 
     def _vector_reader(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Content]:
         """Return a function that reads the lowest `size` bytes of an operand of a vector instruction.
@@ -224,7 +224,7 @@ class VariableLengthDecoder(InstructionDecoder):
         zeros = [0] * (WORD - size)
         return lambda: write(registers.values.content((*registers.lowest(read(), size).data, *zeros)))
 
-    def _repeated(self, ins: Any, does: str) -> Action:
+    def _repeat(self, ins: Any, does: str) -> Action:
         """Return a function that fills memory with a register, or copies memory, upwards: a caller clears the flag."""
         if ins.addr_size != WORD or ins.bytes[0] != self._encodings.repeat or len(ins.bytes) > _LONGEST_REPEATED:
             raise NotShown("a prefix of this kind is not known")

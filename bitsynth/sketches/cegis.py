@@ -168,13 +168,13 @@ class _Sketch:
     def decode(self, model: Model) -> tuple[ProgramLine, ...]:
         """Return the program that the model chose."""
 
-        def chosen(pick: Sequence[Any]) -> int:
+        def choose(pick: Sequence[Any]) -> int:
             return next(k for k, x in enumerate(pick) if model.true(x))
 
         lines = []
         for i in range(self.length):
-            component = self.menu[chosen(self.op[i])]
-            args = tuple(chosen(pick) for pick in self.args[i][: component.arity])
+            component = self.menu[choose(self.op[i])]
+            args = tuple(choose(pick) for pick in self.args[i][: component.arity])
             lines.append(ProgramLine(component.instr.name, component.imm, args))
         return tuple(lines)
 

@@ -10,7 +10,7 @@ import pytest
 from support.case_selection import pairs, quick
 
 import bitsynth
-from bitsynth.emit.packing import packed_rows, packing
+from bitsynth.emit.packing import pack_rows, packing
 from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
@@ -70,7 +70,7 @@ def test_codes_of_8_bits_are_16_where_products_of_those_are_summed(isa):
     assert packing(kernel).rows == "wide"
     assert {len(x.tables) for x in kernel.passes[0].columns} == {16}
     codes = np.array([[0, 255, 128, 1]], np.uint8)
-    assert packed_rows(kernel, packing(kernel), codes).tolist() == [[0, 0, 255, 0, 128, 0, 1, 0]]
+    assert pack_rows(kernel, packing(kernel), codes).tolist() == [[0, 0, 255, 0, 128, 0, 1, 0]]
 
 
 def test_wide_codes_fill_their_lanes():

@@ -99,7 +99,7 @@ class BothMachines:
         file = ObjectFile(Path("f.o"), 0, (code,), (), {}, (), {}, (), (), {})
         processor = CodeProcessor(file, load("neon_dotprod"), self.values, self.memory)
         processor.registers.reset()
-        return processor, processor._disassembled(CODE, CODE), processor._decode(CODE)
+        return processor, processor._disassemble(CODE, CODE), processor._decode(CODE)
 
     def differences(self, word, rng):
         """What differs after the instruction; None if it is refused when it runs."""
@@ -136,7 +136,7 @@ class BothMachines:
                 return [f"the emulator refuses it: {error}"]
         have = {f"register {k}": registers.general[register_name(k)] for k in range(31)}
         want = {f"register {k}": emulator.reg_read(register) for k, register in enumerate(self.general)}
-        have |= {f"vector {k}": registers._widened(registers.vector[k]).as_int for k in range(32)}
+        have |= {f"vector {k}": registers._widen(registers.vector[k]).as_int for k in range(32)}
         want |= {f"vector {k}": emulator.reg_read(register) for k, register in enumerate(self.vectors)}
         have |= {f"register {k} from data": x for k, x in enumerate(on_data)}
         want |= {f"register {k} from data": want[f"register {k}"] for k, _ in enumerate(on_data)}

@@ -141,7 +141,7 @@ def test_general_instructions_do_what_the_emulator_does(code):
     machines, seen, of_data = BothMachines(data), set(), 0
     for k, text in enumerate(texts):
         at = CODE + SPACE * k
-        seen.add(machines.processor()._disassembled(at, at).mnemonic)
+        seen.add(machines.processor()._disassemble(at, at).mnemonic)
         for state, flags in states(machines, k, 6):
             want, flags_after = machines.emulated(at, state, flags)
             have, known = machines.on_numbers(at, state, flags)

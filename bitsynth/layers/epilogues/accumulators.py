@@ -62,10 +62,10 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
     if terms.factor != 1 and row_affines(kernel, spec):
         return False
     borders = padding_terms(spec.act, spec.wgt, geometry, offset)[weight].sum(axis=1) << terms.shift
-    return not (borders % terms.factor).any() and bound(kernel, spec, geometry, weight, offset) < INT32.max
+    return not (borders % terms.factor).any() and bound_sums(kernel, spec, geometry, weight, offset) < INT32.max
 
 
-def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
+def bound_sums(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
     """Return the greatest absolute value of a sum with its row's addend, and with what borders add."""
     core, terms = spec.core, remaining(kernel, spec)
     if terms.factor == 1:
@@ -88,7 +88,7 @@ def accumulators_of_kernel(
     """Return a kernel's accumulators, and how a layer's values follow from them; the layer `can_fold`."""
     terms, row = remaining(kernel, spec), row_affines(kernel, spec) != 0
     columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
-    return Accumulators(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
+    return Accumulators(terms.factor, columns, terms.shift, row, bound_sums(kernel, spec, geometry, weight, offset))
 
 
 def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Accumulators:

@@ -81,7 +81,7 @@ LONGEST_PERIOD = 512
 """Accumulators in the longest period of joined pixels: the runtime's BS_LONGEST_PERIOD."""
 
 
-def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
+def count_joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
     """Return how many pixels are packed together, so that their accumulators fill whole units; 0 for no joining.
 
     Joining is possible if results lie pixel by pixel, and programs read elements in channel order, write no packed
@@ -209,7 +209,7 @@ def choose_finishing(
     if isinstance(kernel, DepthwiseKernel):
         pixels = depthwise.joined_pixels(kernel.program, spec, Offset(bias, spec.zero_point))
         return replace(ordered if finishing.residual else finishing, joined=pixels)
-    joined = joined_pixels(spec, list(ordered.programs.by_field.values()))
+    joined = count_joined_pixels(spec, list(ordered.programs.by_field.values()))
     return (
         replace(ordered, joined=joined) if joined or finishing.residual or finishing.tail(spec.geometry) else finishing
     )

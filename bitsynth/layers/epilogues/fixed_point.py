@@ -25,7 +25,7 @@ def fixed_point_spec(value: ValueTerms, *, twice: bool = False) -> ElementwiseSp
 
     Done `twice`, the same is done again with u and v, which all channels share. The result is clamped to a byte.
     """
-    code = _shifted(f"smin(smax({value.text}, a), b) * m + k")
+    code = _shift(f"smin(smax({value.text}, a), b) * m + k")
     return ElementwiseSpec(
         name=f"fixed{'_twice' if twice else ''}{value.name}_u8",
         inputs=(
@@ -33,14 +33,14 @@ def fixed_point_spec(value: ValueTerms, *, twice: bool = False) -> ElementwiseSp
             *(ElementInput(x, "s32", "channel") for x in "abmk"),
             *(ElementInput(x, "s32", "all") for x in ("uv" if twice else "")),
         ),
-        meaning=f"uclamp({_shifted(f'{code} * u + v') if twice else code}, 8)",
+        meaning=f"uclamp({_shift(f'{code} * u + v') if twice else code}, 8)",
         out="u8",
         assumes=("~bit(slt(b, a))",),
         kind=SpecKind.FIXED,
     )
 
 
-def _shifted(product: str) -> str:
+def _shift(product: str) -> str:
     return f"trunc(sext({product}, 64) >> {FIXED_SHIFT}, 32)"
 
 
@@ -140,10 +140,10 @@ class FixedPoint(CodesEpilogue):
         if planes or sums.factor != 1 or sums.shift or sums.columns.any():
             return
         channels = sums.channels
-        (m, k), ends = _wrapped(self.line, channels), self.window(channels)
+        (m, k), ends = _wrap(self.line, channels), self.window(channels)
         inputs = {"m": m, "k": k, **{name: x.astype(np.int32) for name, x in zip("ab", ends, strict=True)}}
         if self.then:
-            inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(self.then, 1), strict=True)}
+            inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrap(self.then, 1), strict=True)}
         yield fixed_point_spec(ValueTerms(row=sums.row), twice=self.then is not None), inputs
 
     def formula(self, channels: int) -> ClaimedLines:
@@ -155,6 +155,6 @@ class FixedPoint(CodesEpilogue):
         return ClaimedLines(values=[[x.reshape(-1, 1) for x in line] for line in lines])
 
 
-def _wrapped(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
+def _wrap(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
     """Return multipliers and summands as int32; the wrapping of products and of sums in C cancels."""
     return (x.astype(np.int32) for x in line.of(channels))

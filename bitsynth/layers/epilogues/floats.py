@@ -189,7 +189,7 @@ GateLine = tuple[float, float]
 
 def apply_gate(values: NDArray[Any], gate: GateLine | None) -> NDArray[Any]:
     """Return `values` times their gate, rounded after each operation; `values` themselves without a gate."""
-    return values if gate is None else values * _opened(values, gate)
+    return values if gate is None else values * _compute_gate(values, gate)
 
 
 def gate_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -199,12 +199,12 @@ def gate_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) ->
     """
     ends = [low, high]
     if gate is not None:
-        gates = [_opened(x, gate) for x in ends]
+        gates = [_compute_gate(x, gate) for x in ends]
         ends = [x * each for x in ends for each in gates]
     return np.minimum.reduce(ends), np.maximum.reduce(ends)
 
 
-def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
+def _compute_gate(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
     """Return the factors of the gate: clip(value * factor + summand, 0, 1)."""
     factor, summand = np.asarray(gate, values.dtype)
     with np.errstate(over="ignore"):

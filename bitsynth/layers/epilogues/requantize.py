@@ -117,7 +117,7 @@ class Requantize(ClampedCodes):
         half, shift = (1 << self.shift) >> 1 << sums.shift, self.shift + sums.shift
         even = self.rounding == "even" and self.shift > 0
         for wide in (False, True):
-            product = _Product(given, half, shift).fitted(wide)
+            product = _Product(given, half, shift).fit_shift(wide)
             inputs = product.inputs(sums.bound, wide, even)
             if inputs is not None:
                 yield requantize_spec(codes, row=sums.row, wide=wide, even=even), {**inputs, **limits}
@@ -134,7 +134,7 @@ class _Product:
     half: int
     shift: int
 
-    def fitted(self, wide: bool) -> _Product:
+    def fit_shift(self, wide: bool) -> _Product:
         """Return the same: shifted by 32 or more of 64 bits; of 32 bits, as little as the multipliers allow."""
         if wide:
             up = max(0, 32 - self.shift)

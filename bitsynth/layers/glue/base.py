@@ -81,7 +81,7 @@ class Activations:
         """Elements of a pixel."""
         return packed_words(self.bits, self.channels) if self.layout == Layout.PACKED else self.channels
 
-    def checked(self, x: Any) -> NDArray[Any]:
+    def check(self, x: Any) -> NDArray[Any]:
         """Return `x` as C reads it; raise SpecError unless it is (N, H, W, C) of this type. C checks the codes."""
         if isinstance(x, np.ma.MaskedArray):
             raise SpecError("activations are a masked array; fill its gaps first, with .filled()")
@@ -97,7 +97,7 @@ class Activations:
             raise SpecError("want activations of layout NHWC, not Packed words: unpack them")
         return x.require(self.operand, self.channels)
 
-    def typed(self, out: NDArray[Any]) -> NDArray[Any]:
+    def wrap(self, out: NDArray[Any]) -> NDArray[Any]:
         """Return results as the caller gets them: packed words with their type."""
         if self.layout != Layout.PACKED or self.operand is None:
             return out
@@ -202,7 +202,7 @@ class Glue(ABC):
         out = self._empty(given)
         if out.size:
             self._run(given, out)
-        return self.output.typed(out)
+        return self.output.wrap(out)
 
     def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
         """Return a call that runs the layer `times` times on the same `inputs`, and the array of its results.
@@ -212,10 +212,10 @@ class Glue(ABC):
         given = self._check_inputs(inputs)
         out, runner = self._empty(given), library(self.isa)
         if not out.size:
-            return lambda: 0, self.output.typed(out)
+            return lambda: 0, self.output.wrap(out)
         with self.pool.acquire(runner) as pool:
             arguments = self._arguments(given, out, pool, times)
-        return runner.bind(_RUN, *arguments), self.output.typed(out)
+        return runner.bind(_RUN, *arguments), self.output.wrap(out)
 
     def _empty(self, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return memory for the results."""
@@ -276,7 +276,7 @@ class Glue(ABC):
     def _check_inputs(self, inputs: Sequence[Any]) -> list[NDArray[Any]]:
         if len(inputs) != len(self.inputs):
             raise SpecError(f"{self!r} takes {len(self.inputs)} inputs, not {len(inputs)}")
-        checked = [kind.checked(x) for kind, x in zip(self.inputs, inputs, strict=True)]
+        checked = [kind.check(x) for kind, x in zip(self.inputs, inputs, strict=True)]
         given = [checked[next(k for k, other in enumerate(inputs) if other is x)] for x in inputs]
         sizes = {x.shape[:3] for x in given}
         if len(sizes) > 1:

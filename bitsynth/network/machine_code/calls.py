@@ -191,7 +191,7 @@ class StepCall:
         if address % of:
             raise WrongCall(f"the address of {what} is no multiple of {of}")
 
-    def _known(self, address: int, size: int, what: str) -> bytes:
+    def _read_known(self, address: int, size: int, what: str) -> bytes:
         """Return bytes of constants."""
         data = self.processor.memory.bytes_at(address, size)
         known = [x for x in data if isinstance(x, int)]
@@ -237,7 +237,7 @@ class StepCall:
         self._require_multiple(start, INT32_BYTES, "numbers of columns")
         self._require_multiple(sums, INT32_BYTES, "accumulators")
         addresses = [
-            int.from_bytes(self._known(pointers + WORD * k, WORD, "addresses of rows"), "little")
+            int.from_bytes(self._read_known(pointers + WORD * k, WORD, "addresses of rows"), "little")
             for k in range(shape.rows * segments)
         ]
         size = steps * shape.row_bytes
@@ -257,8 +257,10 @@ class StepCall:
             tiles=tiles,
             segments=segments,
             steps=steps,
-            weights=self._known(weights, width * segments * steps * shape.column_bytes, "weights"),
-            start=np.frombuffer(self._known(start, INT32_BYTES * width, "numbers of columns"), "<i4").astype(np.int64),
+            weights=self._read_known(weights, width * segments * steps * shape.column_bytes, "weights"),
+            start=np.frombuffer(self._read_known(start, INT32_BYTES * width, "numbers of columns"), "<i4").astype(
+                np.int64
+            ),
             rows=rows,
             terms=[
                 memory.bytes_at(terms + INT32_BYTES * row, INT32_BYTES) for row in range(shape.rows) if shape.has_terms
@@ -290,8 +292,8 @@ class StepCall:
             program=shape,
             rows=rows,
             columns=columns,
-            constants=self._known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
-            shared=self._known(shared, shape.shared_bytes, "constants"),
+            constants=self._read_known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
+            shared=self._read_known(shared, shape.shared_bytes, "constants"),
             sums=[memory.bytes_at(sums + row * apart, INT32_BYTES * columns) for row in range(rows)],
             of_rows=[
                 memory.bytes_at(of_row + INT32_BYTES * row, INT32_BYTES) for row in range(rows) if shape.reads_row

@@ -72,7 +72,7 @@ def _depends(run: ProgramRun, loop: Pass, group: int, code: int, idle: dict[int,
     own = range(code * size, (code + 1) * size)
     values = run.values
 
-    def unknown(of: Byte) -> TermPayload:
+    def name_unknown(of: Byte) -> TermPayload:
         assert isinstance(of, tuple)
         return idle[of[1]] if of[0] == _WEIGHTS and of[1] in idle else values.domain.atom(of, 8)
 
@@ -82,7 +82,7 @@ def _depends(run: ProgramRun, loop: Pass, group: int, code: int, idle: dict[int,
             operations = values.operations_of(content, content)
             if operations is None:
                 return True
-            (terms,) = values.evaluated([content], operations, unknown)
+            (terms,) = values.evaluated([content], operations, name_unknown)
             if any(of[0][0] == _ROW and of[1] in own for term in terms for of in _atoms(term)):
                 return True
     return False

@@ -73,13 +73,13 @@ class LinearValues:
         if operations is None:
             raise NotShown("a number is a sum of too many parts")
 
-        def unknown(of: Byte) -> TermPayload:
+        def name_unknown(of: Byte) -> TermPayload:
             assert isinstance(of, tuple)
             byte = of[1] % INT32_BYTES
             whole = domain.atom((of[0], of[1] - byte), _BITS)
             return domain.cut(whole, _BITS, 8 * byte, 8 * byte + 8)
 
-        (parts,) = values.evaluated([content], operations, unknown)
+        (parts,) = values.evaluated([content], operations, name_unknown)
         added, factors = 0, dict[UnknownNumber, int]()
         for term, times in _addends(domain.join(parts, _BITS)):
             if isinstance(term, int):
@@ -87,7 +87,7 @@ class LinearValues:
                 continue
             atom, more = _atom(term, times)
             factors[atom] = factors.get(atom, 0) + times * more
-        return _signed(added), {atom: _signed(times) for atom, times in factors.items() if _signed(times)}
+        return _to_signed(added), {atom: _to_signed(times) for atom, times in factors.items() if _to_signed(times)}
 
 
 def _name(term: TermPayload, byte: Byte | None) -> Byte | None:
@@ -129,6 +129,6 @@ def _atom(x: BitTerm, times: int) -> tuple[UnknownNumber, int]:
     return name, factor
 
 
-def _signed(x: int) -> int:
+def _to_signed(x: int) -> int:
     x &= (1 << _BITS) - 1
     return x - (1 << _BITS) if x >> _BITS - 1 else x

@@ -105,13 +105,13 @@ def prove_layers(
     for done, (text, number, step) in enumerate(layers):
         say("proving layers", done, len(layers))
         if text.name not in linked:
-            linked[text.name] = _linked(library, text)
+            linked[text.name] = _link(library, text)
         verdicts.append(_prove(linked[text.name], text, number, step))
         gc.collect()  # A layer takes up to some gigabytes.
     return verdicts
 
 
-def _linked(library: CompiledLibrary, text: NetworkText) -> LinkedCode | str:
+def _link(library: CompiledLibrary, text: NetworkText) -> LinkedCode | str:
     """Return the library's objects, linked at a random address; or why they cannot be."""
     if len(library.objects) < 2:
         return "layers are proved in an archive of objects, as they are before they are linked"

@@ -109,11 +109,11 @@ class ResultCheck:
             try:
                 origin = self._sum_of(tensor, element, address)
             except NotShown as why:
-                raise self._wrong(element, why, self._stored_at(address)) from None
+                raise self._wrong(element, why, self._find_store(address)) from None
             pixel, sums = rows.setdefault((origin.call, origin.row), (element.pixel, []))
             if pixel != element.pixel:
                 other = f"it has an accumulator of row {pixel.y}, column {pixel.x}"
-                raise self._wrong(element, other, self._stored_at(address))
+                raise self._wrong(element, other, self._find_store(address))
             sums.append((origin, element))
         for (number, row), (pixel, sums) in rows.items():
             self._compare(self.call.kernel_calls[number], row, pixel, sums)
@@ -137,7 +137,7 @@ class ResultCheck:
             return ((p.image * channels + element.channel) * high + p.y) * wide + p.x
         return ((p.image * high + p.y) * wide + p.x) * channels + element.channel
 
-    def _stored_at(self, address: int) -> int:
+    def _find_store(self, address: int) -> int:
         """Return the address of the instruction that stored to memory last; 0 if none did."""
         return self.call.processor.memory.stored_at.get(address, 0)
 

@@ -139,12 +139,16 @@ class Convolution:
         of_taps = [self._byte_numbers[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
         factors = [self.factors[weights[:, :, ky, kx]].T for ky, kx, _, _ in taps]
         if not taps:
-            return np.zeros(0, np.int64), np.zeros((0, len(weights)), np.int64), self._added(weights, [], channels)
+            return (
+                np.zeros(0, np.int64),
+                np.zeros((0, len(weights)), np.int64),
+                self._sum_additions(weights, [], channels),
+            )
         codes, of_codes = np.concatenate(of_taps), np.concatenate(factors)
         order = np.argsort(codes)
-        return codes[order], of_codes[order], self._added(weights, taps, channels)
+        return codes[order], of_codes[order], self._sum_additions(weights, taps, channels)
 
-    def _added(
+    def _sum_additions(
         self, weights: IntegerArray, taps: Sequence[tuple[int, int, int, int]], channels: Sequence[int]
     ) -> IntegerArray:
         """Return the numbers (channels,) that are added to the factors times codes."""

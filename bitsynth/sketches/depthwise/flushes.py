@@ -171,20 +171,18 @@ def parts_of(channels: ChannelOrder, lanes: int) -> list[ChannelOrder]:
     return [channels[k : k + lanes] for k in range(0, len(channels), lanes)]
 
 
-def ordered_at_last(
-    isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter
-) -> list[SumRegister]:
+def order_at_last(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
     """Return the same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
     fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
     for wanted in dict.fromkeys((order, fours)):
         if mixed := _mix_registers(isa, held, wanted, write):
             return mixed
         with suppress(NoKernel):
-            return ordered(isa, held, wanted, write)
+            return order_channels(isa, held, wanted, write)
     raise NoKernel(f"{isa.name} cannot bring the channels of {len(held)} registers into order")
 
 
-def ordered(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
+def order_channels(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
     """Return the same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
 
     Where registers are of more, pairs of them come into order first.
@@ -321,7 +319,7 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
     ]
     while held[0].kind.bits < _SUM_BITS:
         if not _holds(held, places):
-            held = ordered_at_last(isa, held, order, write)
+            held = order_at_last(isa, held, order, write)
         adding = widening_adds(isa, held[0].kind)
         if held[0].kind.bits * 2 == _SUM_BITS and adding and _holds(held, places):
             added = [
@@ -332,7 +330,7 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
             )
         held = [half for x in held for half in _widen_register(isa, x, write)]
     if not _holds(held, places):
-        held = ordered(isa, held, order, write)
+        held = order_channels(isa, held, order, write)
     add = adder(isa, isa.tile)
     return write.flush(
         order, {r: write(add, (Value.of(Role.TILE, r), x.name)) for x in held for r in [places[x.channels]]}

@@ -141,7 +141,7 @@ def _step(term: ProductTerm, layout: _Layout) -> DepthwiseStep:
             program.append(Step(Value.of(Role.TEMPORARY, len(program)), op, args))
             if term.add:
                 program.append(Step(Value.of(Role.TEMPORARY, len(program)), term.add, (acc, program[-1].dst)))
-            accs.append(Acc(acc, str(_signed(term.acc_type)), program[-1].dst))
+            accs.append(Acc(acc, str(_to_signed(term.acc_type)), program[-1].dst))
             first = h * each * term.slot_bytes
             channels.append(tuple(places[first + i * term.slot_bytes] % unit for i in range(each)))
     return DepthwiseStep(layout.taps, _weights(layout), tuple(program), tuple(accs), tuple(channels))
@@ -151,7 +151,7 @@ def _weights(layout: _Layout) -> tuple[Places, ...]:
     return tuple(places for _, places in layout.registers)
 
 
-def _signed(kind: VecType) -> VecType:
+def _to_signed(kind: VecType) -> VecType:
     return VecType("s", kind.bits, kind.lanes)
 
 

@@ -76,26 +76,26 @@ class ScalingPlan:
             case SpecKind.SCALE:
                 return self.scaled()
             case SpecKind.RESCALE:
-                return self.coded(self.rounded(self.scaled()))
+                return self.narrow_to_codes(self.round(self.scaled()))
             case SpecKind.GATED:
-                return self.coded(self.rounded(self.gated()))
+                return self.narrow_to_codes(self.round(self.gate()))
             case SpecKind.ROUNDED:
-                return self.coded(self.rounded(self.builder.input("v")))
+                return self.narrow_to_codes(self.round(self.builder.input("v")))
             case SpecKind.FIXED:
-                return self.fixed_point()
+                return self.compute_fixed_point()
             case SpecKind.REQUANTIZE | SpecKind.MULTIPLY_SHIFT:
-                return self.coded(self.shifted_product())
+                return self.narrow_to_codes(self.multiply_and_shift())
             case kind:
                 raise SpecError(f"{self.builder.spec.name}: {kind} is not rescaled")
 
-    def shifted_product(self) -> UnitValue:
+    def multiply_and_shift(self) -> UnitValue:
         """Return the value times m, shifted, with what the kind adds before; NoKernel for sums of 64 bits."""
         is_wide = any(x.name in "ku" and x.lane.bits == 64 for x in self.builder.spec.inputs)
         if self.builder.spec.kind == SpecKind.REQUANTIZE:
             return self.wide_product() if is_wide else self.product()
         if is_wide:
             raise NoKernel("no program adds quotients in 64 bits")
-        return self.rounded_twice()
+        return self.round_twice()
 
     def has(self, name: str) -> bool:
         """Return whether the spec has this input."""
@@ -125,7 +125,7 @@ class ScalingPlan:
         product = self.one_of(TIMES, number, self.builder.input("m"))
         return self.one_of(PLUS, product, self.builder.input("b")) if self.has("b") else product
 
-    def gated(self) -> UnitValue:
+    def gate(self) -> UnitValue:
         """Return the scaled value times its gate, which is clamped to 0 .. 1 as the signed number that its bits are."""
         value, constant = self.scaled(), self.builder.constant
         gate = self.one_of(PLUS, self.one_of(TIMES, value, self.builder.input("g")), self.builder.input("a"))
@@ -134,7 +134,7 @@ class ScalingPlan:
         open_gate = self.builder.map(roles.MIN, from_0, constant(kind, ONE)).as_type(value.type)
         return self.one_of(TIMES, value, open_gate)
 
-    def rounded(self, x: UnitValue) -> UnitValue:
+    def round(self, x: UnitValue) -> UnitValue:
         """Round to the nearest integers; a number beyond 16 bits may become another one beyond."""
         kind, constant = VecType("s", x.type.bits, x.type.lanes), self.builder.constant
         try:
@@ -157,7 +157,7 @@ class ScalingPlan:
         except NoKernel:
             return False
 
-    def coded(self, x: UnitValue) -> UnitValue:
+    def narrow_to_codes(self, x: UnitValue) -> UnitValue:
         """Narrow signed 32-bit numbers, add the zero point, and clamp: codes of 8 or 16 bits."""
         x = self.builder.narrow(x)
         if self.has("z"):
@@ -168,13 +168,13 @@ class ScalingPlan:
             return self.builder.narrow(x, signed=False).as_type(self.builder.isa.word)
         low = self.builder.input("l")
         if low.type.bits == x.type.bits:
-            return self.clamped(x, roles.MAX, roles.MIN)
+            return self.clamp(x, roles.MAX, roles.MIN)
         if low.type.sign == "s":
-            return self.clamped(self.builder.narrow(x), roles.MAX, roles.MIN)
+            return self.clamp(self.builder.narrow(x), roles.MAX, roles.MIN)
         codes = self.builder.narrow(x, signed=False).as_type(self.builder.isa.word)
-        return self.clamped(codes, MAX_UNSIGNED, MIN_UNSIGNED)
+        return self.clamp(codes, MAX_UNSIGNED, MIN_UNSIGNED)
 
-    def clamped(self, x: UnitValue, greater: str, lesser: str) -> UnitValue:
+    def clamp(self, x: UnitValue, greater: str, lesser: str) -> UnitValue:
         """Clamp codes to l .. h."""
         x = self.builder.map(greater, x, self.builder.input("l"))
         return self.builder.map(lesser, x, self.builder.input("h"))
@@ -203,7 +203,7 @@ class ScalingPlan:
             less = self.builder.map(roles.SUB, self.builder.constant(by.type, 0), by)
             return self.builder.map(SHIFTED_LEFT, x, less)
 
-    def shifted_wide(self, x: UnitValue) -> UnitValue:
+    def shift_wide(self, x: UnitValue) -> UnitValue:
         """Shift lanes of 64 bits to the right by 32 + n; the bits shifted in are unspecified."""
         n, constant = self.builder.input("n"), self.builder.constant
         try:
@@ -235,7 +235,7 @@ class ScalingPlan:
         except NoKernel:
             return self.builder.map(roles.ADD, self.builder.map(MULTIPLY, value, m), k)
 
-    def fixed_point(self) -> UnitValue:
+    def compute_fixed_point(self) -> UnitValue:
         """Return bytes: the value clamped to a .. b, then multiplied and shifted, once or twice."""
         x = self.builder.map(roles.MAX, self.value(), self.builder.input("a"))
         x = self.builder.map(roles.MIN, x, self.builder.input("b"))
@@ -267,7 +267,7 @@ class ScalingPlan:
         halves = VecType("s", parts[0].type.bits // 2, parts[0].type.lanes * 2)
         return self.builder.map(highs, *(x.as_type(halves) for x in parts))
 
-    def rounded_twice(self) -> UnitValue:
+    def round_twice(self) -> UnitValue:
         """Return the value times m over 2**31, rounded, with its addends, shifted by n."""
         builder, add = self.builder, roles.ADD
         products, highs = self._wide_products()
@@ -282,4 +282,4 @@ class ScalingPlan:
         """Add k, and the addends that round, to half of the products; `part` is their share of those inputs."""
         k = self.builder.input("k")
         p = self.builder.map(roles.ADD, product, UnitValue(k.type, k.registers[part]))
-        return self.rounding(p, self.shifted_wide(p), part) if self.has("g") else p
+        return self.rounding(p, self.shift_wide(p), part) if self.has("g") else p

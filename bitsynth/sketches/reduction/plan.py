@@ -160,7 +160,7 @@ def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[
             names = level.apply(trace, names)
         before = sum(metric(isa[s.op]) for s in trace.steps)
         for instr in arithmetic(isa):
-            lanes = accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
+            lanes = find_accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
             if lanes is not None:
                 loop = before + len(names) * metric(instr)
                 bound = loop * steps + len(names) * metric(isa.gate)
@@ -205,7 +205,7 @@ def _flush_counts(steps: int) -> list[int]:
     return sorted({-(-steps // period) for period in range(1, steps + 1)})
 
 
-def accumulated(trace: Trace, names: Sequence[Value], instr: Instr) -> list[Lanes] | None:
+def find_accumulated(trace: Trace, names: Sequence[Value], instr: Instr) -> list[Lanes] | None:
     """Return the forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
     out = []
     try:
@@ -242,12 +242,12 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
     trace = Trace(isa, LinearDomain(1))
     names = []
     for r, lanes in enumerate(added):
-        held = tuple(held_sum(x, (r, i), period) for i, x in enumerate(lanes))
+        held = tuple(sum_periods(x, (r, i), period) for i, x in enumerate(lanes))
         names.append(trace.bind(Value.of(Role.ACCUMULATOR, r), Register(kind, held)))
     return trace, names
 
 
-def held_sum(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
+def sum_periods(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
     """Return the sum of `period` steps in the lane at `place`, (register, lane), when each step adds `x`."""
     if isinstance(x, int):
         return x * period
@@ -260,12 +260,12 @@ def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[Value], constants
     trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
         counted = level.apply(trace, counted)
-    added = accumulated(trace, counted, isa[plan.accumulate])
+    added = find_accumulated(trace, counted, isa[plan.accumulate])
     if added is None:
         raise NoKernel(f"{isa.name}: {plan.accumulate} does not accumulate")
     flush = Trace(isa, LinearDomain(1), constants=constants, first=first)
     for r, (name, lanes) in enumerate(zip(names, added, strict=True)):
-        flush.bind(name, Register(plan.acc_type, tuple(held_sum(x, (r, i), 1) for i, x in enumerate(lanes))))
+        flush.bind(name, Register(plan.acc_type, tuple(sum_periods(x, (r, i), 1) for i, x in enumerate(lanes))))
     bind_tile(flush, isa.tile)
     return flush
 

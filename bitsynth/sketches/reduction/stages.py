@@ -126,7 +126,7 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
     have, most, runs, registers, cost = sums.start, sums.increment, sums.steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
-        most *= _held_after(shifts) if last else 1
+        most *= _count_held(shifts) if last else 1
         times = min(((1 << have.bits) - 1) // most, runs)
         stage = _stage(isa, have, times * most, kind, sums.coef if last else -1, times, metric) if times else None
         if stage is None:
@@ -141,7 +141,7 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
     return _with_shifts(isa, path, metric) if shifts else path
 
 
-def _held_after(shifts: Sequence[int]) -> int:
+def _count_held(shifts: Sequence[int]) -> int:
     """Return the greatest multiple of one pass's sums that shared accumulators hold after the last pass."""
     held = 1
     for times in shifts:
@@ -192,7 +192,7 @@ def _stage(
     isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
 ) -> tuple[WideningStage, float] | None:
     trace = Trace(isa, LinearDomain(1))
-    acc = trace.bind(Value("acc"), filled(have, most))
+    acc = trace.bind(Value("acc"), fill(have, most))
     flush = cheapest_flush(trace, [acc], coef, metric, kind)
     if flush is None:
         return None
@@ -200,7 +200,7 @@ def _stage(
     return WideningStage(times, moves, write_back, kind, order, coef), cost
 
 
-def filled(kind: VecType, most: int) -> Register:
+def fill(kind: VecType, most: int) -> Register:
     """Return an accumulator of type `kind`, every lane of which holds a sum in [0, most]."""
     return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))
 
@@ -236,7 +236,7 @@ def _double_accumulators(
     kind = path.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in names:
-        trace.bind(name, filled(kind, 1))
+        trace.bind(name, fill(kind, 1))
     out = list(names)
     for _ in range(times):
         assert path.double is not None
@@ -258,9 +258,9 @@ def _take(
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
     out: list[Value] = []
     for name in names:
-        trace.bind(name, filled(have, 1))
+        trace.bind(name, fill(have, 1))
     for k, name in enumerate(_unmix_lanes(trace, stage, names)):
-        trace.bind(name, filled(have, 1))
+        trace.bind(name, fill(have, 1))
         sums = [name]
         for move in stage.moves:
             sums = move.apply(trace, sums)

@@ -222,11 +222,11 @@ def _step(trace: Trace, names: Sequence[Value], move: AnyMove, whole: int) -> tu
 
 def _progress(after: Signature, before: Signature) -> bool:
     """Return whether sums were merged, or brought into fewer registers or wider lanes, and not merely permuted."""
-    fewer, same = _held(after) < _held(before), _held(after) == _held(before)
+    fewer, same = _count_held(after) < _count_held(before), _count_held(after) == _count_held(before)
     return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
 
-def _held(sig: Signature) -> int:
+def _count_held(sig: Signature) -> int:
     """Return the number of lanes that hold something."""
     return sum(lane is not None for _, lanes in sig for lane in lanes)
 
