@@ -2,7 +2,7 @@
 
 | network | calibrated by | judged by |
 |---|---|---|
-| Fashion-MNIST residual network | 500 training images | the 10,000 test images |
+| Fashion-MNIST, 16 products | 500 training images | the 10,000 test images |
 | ResNet-8 of MLPerf Tiny | 200 CIFAR-10 test images, through JPEG | 800 others |
 | keyword spotting of MLPerf Tiny | 300 words by a speech synthesizer (`spoken_words.py`) | 1,200 others |
 """
@@ -45,6 +45,7 @@ class FloatNetwork:
         test_classes: Their classes.
         data: Where the inputs are from.
         training: All inputs that the network was trained on; None where these are not here.
+        about: What else is to be said of it.
     """
 
     title: str
@@ -55,6 +56,7 @@ class FloatNetwork:
     test_classes: NDArray[np.int64]
     data: str
     training: NDArray[np.float32] | None = None
+    about: str = ""
 
 
 def fashion_network(networks: Path, images: Path) -> FloatNetwork:
@@ -65,12 +67,13 @@ def fashion_network(networks: Path, images: Path) -> FloatNetwork:
         raise SpecError(str(error)) from None
     chosen = np.random.default_rng(_SEED).permutation(len(x))[:FASHION_SAMPLES]
     return FloatNetwork(
-        "Fashion-MNIST residual network",
+        "Fashion-MNIST, 16 products",
         _open(onnx.load(networks / "fashion" / "fmnist_a32w32.onnx")),
         *_samples(fashion.scaled(x[chosen]), classes[chosen]),
         *_samples(fashion.scaled(test), test_classes),
         f"{FASHION_SAMPLES} training images; judged by the {len(test):,} test images",
         np.asarray(fashion.scaled(x), np.float32),
+        "A residual network of 16 to 64 channels. That of `examples/fashion` is another one: 7 products, 64 channels.",
     )
 
 

@@ -186,7 +186,7 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
             bits = path.stem.removeprefix("fmnist_").removesuffix("_qonnx").upper()
             if not bits.startswith("A1"):  # whose quantizers of activations are wrong as exported
                 files.append(NetworkFile(f"trained with Brevitas, {bits[2:]}{bits[:2]}", path))
-    about = f"Quantized by {network.data}."
+    about = f"{network.about} Quantized by {network.data}.".lstrip()
     if network.training is not None:
         about += (
             f" Fine-tuned in {STEPS:,} steps on all {len(network.training):,} training images, without their classes."

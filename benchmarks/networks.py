@@ -269,7 +269,9 @@ def blocks(
 ) -> Iterator[str]:
     """Yield the parts of the page."""
     by_name = {(t.network, t.contender): t for t in times}
-    yield "![Accuracy and predicted cycles of the Fashion-MNIST network, by widths and kernels](networks.svg)"
+    yield "![Accuracy and predicted cycles of a Fashion-MNIST network, by widths and kernels](networks.svg)"
+    if seen := networks_plot.to_see(rows):
+        yield seen
     if times:
         yield f"Times are of this processor's {widest('auto')}, one thread, batch 1: {setting['processor']}."
         yield "## Times of the fastest file"

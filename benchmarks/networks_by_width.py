@@ -50,6 +50,8 @@ WIDTHS = {
 }
 """Bits of activations and weights, by network; few of a large network, as it takes a minute to compile with its C."""
 FILE = "int8 file"
+_NAMES = {FILE: "the int8 file"}
+"""How sentences name contenders that are no widths."""
 TITLES = {
     "resnet18": "ResNet-18, shortcuts of codes",
     "resnet18_of_floats": "ResNet-18, shortcuts of floats",
@@ -165,6 +167,7 @@ TABLE = ("bits", "ms", "fastest float32", "fastest int8", "weights, bytes", "wei
 def blocks(rows: Sequence[Row], packages: Sequence[str], stem: str) -> Iterator[str]:
     """Yield the parts of the page."""
     yield f"![How many times as long the fastest int8 of others takes, by network and width]({stem}.svg)"
+    yield to_see(rows)
     yield (
         "How many times as long does the fastest other package take? Above 1 bitsynth is faster. Compared with "
         f"{' and '.join(packages)}."
@@ -172,6 +175,22 @@ def blocks(rows: Sequence[Row], packages: Sequence[str], stem: str) -> Iterator[
     for name in dict.fromkeys(row.network for row in rows):
         yield f"## {TITLES[name]}"
         yield report.markdown(TABLE, table([row for row in rows if row.network == name]))
+
+
+def to_see(rows: Sequence[Row]) -> str:
+    """Return what a reader should see in the picture: the range of ratios of each width, and where int8 is faster."""
+    parts = []
+    for width in networks_by_width_plot.SHOWN:
+        ratios = [row.best("int8")[1] for row in rows if row.width == width]
+        if ratios:
+            below = sum(ratio < 1 for ratio in ratios)
+            faster = f", and is faster in {below} of {len(ratios)} networks" if below else ""
+            parts.append(f"{min(ratios):.2f} to {max(ratios):.2f} times as long as {_NAMES.get(width, width)}{faster}")
+    best = max(rows, key=lambda row: row.best("int8")[1])
+    return (
+        f"What to see: the fastest int8 of other packages takes {'; '.join(parts)}. bitsynth gains most in "
+        f"{TITLES[best.network]}, {best.width}."
+    )
 
 
 def stem_of(isa: str, threads: int) -> str:

@@ -8,13 +8,14 @@ from typing import Any
 
 from bitsynth.bench.plots.panels import draw_bars, explain, panels, plain, save
 
-_SHOWN = ("A1W1", "A2W1", "A2W2", "A4W4", "int8 file")
+SHOWN = ("A1W1", "A2W1", "A2W2", "A4W4", "int8 file")
+"""The widths that are shown: at most a series each."""
 
 
 def draw(rows: Sequence[Any], titles: Mapping[str, str], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
     networks = list(dict.fromkeys(row.network for row in rows))
-    widths = [width for width in _SHOWN if any(row.width == width for row in rows)]
+    widths = [width for width in SHOWN if any(row.width == width for row in rows)]
     figure, ((axes,),) = panels(1, 1, 10, 4.4)
     for n, width in enumerate(widths):
         own = [row for row in rows if row.width == width]

@@ -21,6 +21,8 @@ from bitsynth.store.depthwise import DEPTHWISE
 from bitsynth.store.matmul import MATMUL
 
 FOLDER = Path(__file__).parent / "results"
+OF_NETWORKS = Path(__file__).parents[1] / "docs" / "results"
+"""The folder of results about whole networks; each has a page of its own in docs."""
 INDEX = "README.md"
 X86 = ("avx2", "avx512")
 
@@ -92,9 +94,9 @@ class Result:
         return f"**stale**: {stale} of {count} solved anew since" if stale else str(count or "none")
 
 
-def results(stems: Iterable[str] = COMMANDS) -> list[Result]:
-    """Those results that are there."""
-    files = ((stem, FOLDER / f"{stem}.json") for stem in stems)
+def results(stems: Iterable[str] = COMMANDS, folder: Path | None = None) -> list[Result]:
+    """Return those results that are there; `folder` is FOLDER unless given."""
+    files = ((stem, (folder or FOLDER) / f"{stem}.json") for stem in stems)
     return [Result(stem, json.loads(file.read_text(encoding="utf-8"))) for stem, file in files if file.is_file()]
 
 

@@ -103,7 +103,7 @@ def prepare(name: str, networks: Path, images: Path, work: Path) -> Path:
     onnx.save(network.model, folder / "float.onnx")
     np.savez(folder / "samples.npz", calibration=network.calibration, test=network.test)
     np.save(folder / "classes.npy", network.test_classes)
-    facts = {"title": network.title, "data": network.data}
+    facts = {"title": network.title, "data": network.data, "about": network.about}
     (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
     return folder
 
@@ -182,7 +182,7 @@ def standard_error(accuracy: float, count: int) -> float:
 
 def sections(rows: Sequence[Row], networks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the page's blocks: the picture, a table for each network, where bitsynth is behind, and the tools."""
-    blocks = ["![Accuracy of each tool's networks, by bits of weights and activations](quantizers.svg)"]
+    blocks = ["![Accuracy of each tool's networks, by bits of weights and activations](quantizers.svg)", to_see(rows)]
     for name, facts in networks.items():
         float_row = next(r for r in rows if r.network == name and r.tool == "float")
         assert float_row.accuracy is not None
@@ -191,13 +191,42 @@ def sections(rows: Sequence[Row], networks: Mapping[str, Mapping[str, Any]]) -> 
             f"Calibrated by {facts['data']}. In floats: {100 * float_row.accuracy:.2f} % (standard error "
             f"{100 * error:.2f} points)."
         )
-        blocks += [f"## {facts['title']}", about, report.markdown(*table(rows, name))]
+        blocks += [
+            f"## {facts['title']}",
+            f"{facts.get('about', '')} {about}".lstrip(),
+            report.markdown(*table(rows, name)),
+        ]
         blocks.append(behind(rows, name, facts["samples"]))
     return [
         *blocks,
         "## Tools",
         report.markdown(["tool", "what is used", "versions", "seconds a network"], tools(rows)),
     ]
+
+
+def to_see(rows: Sequence[Row]) -> str:
+    """Return what a reader should see in the picture: the greatest loss of accuracy by widths, ours and of others."""
+    floats = {r.network: r.accuracy for r in rows if r.tool == "float" and r.accuracy is not None}
+    mine, others = [], []
+    for w, a in WIDTHS:
+        judged = [r for r in rows if (r.w_bits, r.act_bits) == (w, a) and r.accuracy is not None]
+        if ours := _greatest_loss([r for r in judged if r.tool == "bitsynth"], floats):
+            mine.append(f"{ours} at W{w}A{a}")
+        if theirs := _greatest_loss([r for r in judged if r.tool != "bitsynth"], floats):
+            others.append(f"{theirs} at W{w}A{a}")
+    return (
+        f"What to see: how many points of accuracy does a network lose at most? Quantized by bitsynth "
+        f"{', '.join(mine)}; by the best other tool {', '.join(others)}."
+    )
+
+
+def _greatest_loss(judged: Sequence[Row], floats: Mapping[str, float]) -> str:
+    """Return the points that the network with the greatest loss loses, each by its best tool; "" without networks."""
+    best: dict[str, float] = {}
+    for row in judged:
+        best[row.network] = max(best.get(row.network, 0.0), row.accuracy or 0.0)
+    losses = [100 * (floats[network] - right) for network, right in best.items()]
+    return f"{max(0.0, *losses):.2f}" if losses else ""
 
 
 def behind(rows: Sequence[Row], name: str, samples: int) -> str:

@@ -2,7 +2,7 @@
 
     python benchmarks/redraw.py [RESULT ...]
 
-Without names it draws every result that has a plot.
+Without names it draws every result that has a plot: those of benchmarks/results, and those of networks in docs/results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ import epilogues
 import epilogues_plot
 import figures_plot
 import msgspec
+import networks
+import networks_by_width
+import networks_by_width_plot
+import networks_plot
 import published
+import quantizers
+import quantizers_plot
 import report
 import schedule_steps
 import schedule_steps_plot
@@ -86,6 +92,12 @@ def draw_depthwise(facts: Mapping[str, Any], stem: Path) -> None:
     depthwise_plot.draw(msgspec.convert(facts["rows"], list[depthwise.Row]), facts["isa"], stem)
 
 
+def draw_networks_by_width(facts: Mapping[str, Any], stem: Path) -> None:
+    """Draw a result of `networks_by_width.py`."""
+    rows = msgspec.convert(facts["rows"], list[networks_by_width.Row])
+    networks_by_width_plot.draw(rows, networks_by_width.TITLES, stem)
+
+
 def draw_maps(facts: Mapping[str, Any], stem: Path) -> None:
     """Draw a result of `explore.py`."""
     unknown = {"seconds": 0.0, "why": ""}
@@ -112,18 +124,29 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
     ),
     "width_grid": lambda facts, stem: width_grid_plot.draw(msgspec.convert(facts["rows"], list[width_grid.Row]), stem),
 }
-"""What draws a result, by how its name begins."""
+"""What draws a result of benchmarks/results, by how its name begins."""
+OF_NETWORKS: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
+    "networks": lambda facts, stem: networks_plot.draw(msgspec.convert(facts["rows"], list[networks.Row]), stem),
+    "quantizers": lambda facts, stem: quantizers_plot.draw(
+        msgspec.convert(facts["rows"], list[quantizers.Row]), facts["networks"], stem
+    ),
+    **dict.fromkeys((f"networks_by_width_{isa}" for isa in published.X86), draw_networks_by_width),
+}
+"""What draws a result of docs/results, by its name."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("results", nargs="*", metavar="RESULT")
     named = parser.parse_args().results
-    drawn = {stem: draw for stem in published.COMMANDS for kind, draw in KINDS.items() if stem.startswith(kind)}
-    if unknown := [stem for stem in named if stem not in drawn]:
-        raise SpecError(f"cannot draw {unknown[0]!r} from its file; known: {', '.join(drawn)}")
-    for result in published.results(named or drawn):
-        drawn[result.stem](result.facts, published.FOLDER / result.stem)
+    of_layers = {stem: draw for stem in published.COMMANDS for kind, draw in KINDS.items() if stem.startswith(kind)}
+    drawn = {published.FOLDER: of_layers, published.OF_NETWORKS: OF_NETWORKS}
+    known = [stem for stems in drawn.values() for stem in stems]
+    if unknown := [stem for stem in named if stem not in known]:
+        raise SpecError(f"cannot draw {unknown[0]!r} from its file; known: {', '.join(known)}")
+    for folder, draws in drawn.items():
+        for result in published.results([stem for stem in named or known if stem in draws], folder):
+            draws[result.stem](result.facts, folder / result.stem)
     return 0
 
 

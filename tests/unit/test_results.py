@@ -71,6 +71,21 @@ def test_what_is_generated_is_up_to_date(published, module):
     assert sum(page.read_text().count("<!-- table: ") for page in tables.PAGES) == len(tables.TABLES)
 
 
+def test_pages_of_networks_say_what_to_see(published, module):
+    """The sentence below the picture is that of the page's figures."""
+    networks, by_width, quantizers = (module(name) for name in ("networks", "networks_by_width", "quantizers"))
+    to_see = {
+        "networks": (networks.Row, module("networks_plot").to_see),
+        "quantizers": (quantizers.Row, quantizers.to_see),
+        **{f"networks_by_width_{isa}": (by_width.Row, by_width.to_see) for isa in published.X86},
+    }
+    for result in published.results(to_see, published.OF_NETWORKS):
+        row, sentence = to_see[result.stem]
+        said = sentence([row(**facts) for facts in result.facts["rows"]])
+        assert said.startswith("What to see: ")
+        assert f"\n\n{said}\n\n" in (published.OF_NETWORKS / f"{result.stem}.md").read_text(encoding="utf-8")
+
+
 def test_maps_have_the_shipped_kernels_of_each_processor(published):
     """What was solved for it, at 1 to 4 bits, has the cycles of the map."""
     found = [m for r in published.results() if r.stem.startswith("explore_") for m in r.facts["maps"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.kernels import MACS, KernelRow, KernelsReport
-from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save, times_faster
+from bitsynth.bench.plots.panels import COLORS, MAX_SERIES, explain, panels, plain, save, times_faster
 
 MAX_NAMES = 20
 """Kernels whose names have room below the bars; of more, each width's fastest kernel is shown."""
@@ -42,8 +42,8 @@ def _bars(axes: Any, report: KernelsReport) -> None:
 
 
 def _scatter(axes: Any, report: KernelsReport) -> None:
-    """Draw a point for each kernel and model; on the line the model agrees with the measurement."""
-    for n, (model, rho) in enumerate(report.rank_correlation.items()):
+    """Draw a point for each kernel and each of the first models; on the line a model agrees with the measurement."""
+    for n, (model, rho) in enumerate([*report.rank_correlation.items()][:MAX_SERIES]):
         xs = [r.model[model] for r in report.kernels]
         ys = [r.per_128_mac for r in report.kernels]
         label = f"{model}, rank correlation {'none' if rho is None else f'{rho:.3f}'}"

@@ -10,7 +10,9 @@ import numpy as np
 from bitsynth.bench.network import PARTS, NetworkTimes
 from bitsynth.bench.plots.panels import COLORS, panels, plain, save
 
-_COLORS = dict(zip(PARTS, COLORS, strict=False))
+_SERIES = {**{part: part for part in PARTS}, **dict.fromkeys(("glue", "plain"), "glue and plain C")}
+"""Parts of a step's time by the label of their bars; a step is glue or plain C, never both."""
+_COLORS = dict(zip(dict.fromkeys(_SERIES.values()), COLORS, strict=False))
 _LONGEST = 40
 """The most letters of a step's name that are shown, its last ones."""
 
@@ -43,9 +45,11 @@ def _steps(axes: Any, times: NetworkTimes) -> None:
     steps = times.steps
     names = [f"{k}  {s.step.edge[-_LONGEST:]}" for k, s in enumerate(steps)]
     total, left = sum(s.nanoseconds for s in steps) / 1e3, np.zeros(len(steps))
-    for part, share in times.shares.items():
-        took = np.array([s.spends(part) * total for s in steps])
-        axes.barh(names, took, left=left, color=_COLORS[part], label=f"{part} {share:.0%}")
+    for label, color in _COLORS.items():
+        parts = [part for part in PARTS if _SERIES[part] == label]
+        took = np.array([sum(s.spends(part) for part in parts) * total for s in steps])
+        share = sum(times.shares[part] for part in parts)
+        axes.barh(names, took, left=left, color=color, label=f"{label} {share:.0%}")
         left += took
     axes.invert_yaxis()
     axes.set_xlabel("microseconds a step")

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.patches import Patch, Rectangle
 
-from bitsynth.bench.plots.panels import explain, panels, plain, save
+from bitsynth.bench.plots.panels import COLORS, MAX_SERIES, explain, panels, plain, save
 from bitsynth.synth.survey import INT8, MACS, Cell, Map
 
 _COLORS = {
@@ -20,7 +20,6 @@ _COLORS = {
     "dot": "#d9a0c0",
     INT8: "#d0d0d0",
 }
-_CURVES = ("#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c", "#000000")
 
 
 def draw(maps: Sequence[Map], stem: Path) -> None:
@@ -67,12 +66,15 @@ def _cell(axes: Any, width_map: Map, cell: Cell, x: int, y: int) -> None:
 
 
 def _curves(axes: Any, width_map: Map) -> None:
-    """Draw curves: how many times faster than int8, or, if its peak is unknown, multiply-accumulates a cycle."""
+    """Draw curves: how many times faster than int8, or, if its peak is unknown, multiply-accumulates a cycle.
+
+    Of more than MAX_SERIES widths of weights the first ones and the last one have a curve.
+    """
     acts, wgts = _bits(width_map)
-    for n, w in enumerate(wgts):
+    shown = wgts if len(wgts) <= MAX_SERIES else [*wgts[: MAX_SERIES - 1], wgts[-1]]
+    for color, w in zip(COLORS, shown, strict=False):
         cells = [c for c in width_map.cells if c.w_bits == w and c.best]
         ys = [_height(width_map, c) for c in cells]
-        color = _CURVES[n % len(_CURVES)]
         axes.plot([c.act_bits for c in cells], ys, marker="o", color=color, label=f"W{w}")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
