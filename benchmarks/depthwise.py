@@ -5,7 +5,7 @@
 
 Weights are signed. Times are one thread's CPU time, microseconds; all take turns, round by round, and a ratio above 1
 says how many times faster bitsynth is, the median of the rounds' ratios. Each layer of ours is checked against numpy
-first. Needs `pip install 'bitsynth[peers]'`.
+first. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 A convolution 7 x 7, stride 2, of an image of 224 x 224 pixels and 3 channels to 64, and a dense layer of 512 features
 to 1000. Both give uint8: ours by `Requantize`, ONNX Runtime's QLinearConv by its scales; weights are signed, those of
 one bit bipolar. Times are one thread's CPU time; all take turns, round by round, and a ratio above 1 says how many
-times faster bitsynth is. Each layer is checked first. Needs `pip install 'bitsynth[peers]'`.
+times faster bitsynth is. Each layer is checked first. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations

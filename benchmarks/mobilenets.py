@@ -3,7 +3,7 @@
     python benchmarks/mobilenets.py FOLDER [--only mobilenet_v2] [--size 96]
 
 Writes NAME_fp32.onnx and NAME_int8.onnx: QDQ by `quantize_static`, uint8 activations, int8 weights by channel. Batch
-norm is folded, as exporters do, so each convolution has a bias. Needs `pip install 'bitsynth[peers]'`.
+norm is folded, as exporters do, so each convolution has a bias. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ One image at a time. Weights are random, so the networks serve to compare times 
 layer; "int8 file" is the network as ONNX Runtime's `quantize_static` writes it, compiled by bitsynth. The others run
 the same layers in float32 and that file in int8. All contenders of a network take turns; a ratio is the median of the
 rounds' ratios. A package that cannot be kept from instructions that the set lacks takes no part; ONEDNN_MAX_CPU_ISA
-keeps OpenVINO from them, and with AVX512_CORE_VNNI from AMX. Needs `pip install 'bitsynth[peers]'`.
+keeps OpenVINO from them, and with AVX512_CORE_VNNI from AMX. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations

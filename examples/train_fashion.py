@@ -3,7 +3,7 @@
     python examples/train_fashion.py [--act-bits 2] [--w-bits 2] [--epochs 12] [--seed 0] [--data FOLDER] [--out FOLDER]
     python examples/train_fashion.py --evaluate MODEL.onnx [--data FOLDER]
 
-It needs `pip install 'bitsynth[train]'`: PyTorch and Brevitas. It writes NAME_qonnx.onnx; NAME_qcdq.onnx if both
+It needs `pip install '.[train]'` in a clone: PyTorch and Brevitas. It writes NAME_qonnx.onnx; NAME_qcdq.onnx if both
 widths are more than one bit; NAME.npz with test images, labels and the trainer's logits; and NAME.json: how it was
 trained, its accuracy on all 10,000 test images in PyTorch and in the compiled C, and the files' digests. An epoch
 takes about 80 s on a core. `--evaluate`, for which `bitsynth[network]` is enough, only runs the last step: the

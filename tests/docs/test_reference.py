@@ -268,6 +268,15 @@ def test_every_extra_that_is_named_exists():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     named = {name for found in re.findall(r"(?:bitsynth|'\.)\[([a-z,]+)\]", text) for name in found.split(",")}
     assert named == set(extras)
+    table = re.findall(
+        r"^\| `bitsynth\[([a-z]+)\]` \|", (DOCS / "quickstart.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(table) == sorted(extras)
+
+
+def test_docs_install_from_a_clone():
+    """No registry has the package: what pip installs is the clone."""
+    assert [page.name for page in PAGES if "pip install 'bitsynth" in page.read_text(encoding="utf-8")] == []
 
 
 def test_figures_of_the_picture_are_the_kernels():
