@@ -33,6 +33,8 @@ _SHIFTS = {
 }
 _THEN = {"add": GeneralOperation("add", flags=False), "subtract": GeneralOperation("subtract", flags=False)}
 _OR = GeneralOperation("or", flags=False)
+_AND = GeneralOperation("and", flags=False)
+_XOR = GeneralOperation("xor", flags=False)
 _EXTENDED_BITS = {"B": 8, "H": 16, "W": 32, "X": 64}
 """The bits that an extension takes, by the end of its name."""
 _GROUP = "4B"
@@ -166,7 +168,7 @@ class FixedLengthDecoder(InstructionDecoder):
         """Return data that was extended to `size` bytes and shifted."""
         registers, values = self._registers, self._registers.values
         if extension:
-            own = _EXTENDED_BITS[extension[-1]] // 8
+            own = min(_EXTENDED_BITS[extension[-1]] // 8, size)
             if extension[0] == "S":
                 x = registers.sign_extended(x, own, size)
             else:
@@ -261,13 +263,23 @@ class FixedLengthDecoder(InstructionDecoder):
         return value
 
     def _expression(self, ins: Any) -> Action:
-        registers, operands = self._registers, ins.operands
-        names, compute = self._table.expression(self._table.expressions[ins.mnemonic])
+        registers, operands, text = self._registers, ins.operands, self._table.expressions[ins.mnemonic]
+        names, compute = self._table.expression(text)
         if len(names) != len(operands) - 1:
             raise NotShown(UNKNOWN_OPERANDS)
         reads = [self._reader(ins, x, self._size(ins, x) if self._is_register(x) else WORD) for x in operands[1:]]
-        write, every = self._writer(ins, operands[0]), (1 << 8 * self._size(ins, operands[0])) - 1
-        return lambda: write(compute(*(registers.known(read()) for read in reads), 0) & every)
+        write, size = self._writer(ins, operands[0]), self._size(ins, operands[0])
+        every, of_bits = (1 << 8 * size) - 1, "*" not in text
+
+        def run() -> None:
+            given = [read() for read in reads]
+            if of_bits and registers.is_data(given[0]):
+                result: _DataBits = compute(_DataBits(registers, given[0]), *map(registers.known, given[1:]), 0)
+                write(registers.of_content(registers.lowest(result.content, size)))
+            else:
+                write(compute(*map(registers.known, given), 0) & every)
+
+        return run
 
     def _address_of(self, ins: Any, following: int, does: str) -> Action:
         write, registers = self._writer(ins, ins.operands[0]), self._registers
@@ -641,6 +653,33 @@ class FixedLengthDecoder(InstructionDecoder):
             and self._arrangement(operand) == (kind.bits, kind.lanes // 2)
             and (out.lanes == kind.lanes // 2 and out.bits == 2 * kind.bits)
         )
+
+
+class _DataBits:
+    """Data in an expression of the table that selects, moves or extends bits: a number modulo 2**64."""
+
+    def __init__(self, registers: RegisterFile, content: GeneralContent) -> None:
+        data = registers.content(content).data
+        self._registers = registers
+        self.content = registers.of_content(registers.values.content((*data, *[0] * (WORD - len(data)))))
+
+    def _changed(self, what: GeneralOperation, number: int) -> _DataBits:
+        return _DataBits(self._registers, self._registers.result(what, self.content, number & _EVERY, 8 * WORD))
+
+    def __rshift__(self, number: int) -> _DataBits:
+        return self._changed(_SHIFTS["LSR"], number)
+
+    def __lshift__(self, number: int) -> _DataBits:
+        return self._changed(_SHIFTS["LSL"], number)
+
+    def __and__(self, number: int) -> _DataBits:
+        return self._changed(_AND, number)
+
+    def __xor__(self, number: int) -> _DataBits:
+        return self._changed(_XOR, number)
+
+    def __sub__(self, number: int) -> _DataBits:
+        return self._changed(_THEN["subtract"], number)
 
 
 def _following(at: Address, pieces: Sequence[tuple[Any, int]]) -> Iterator[Address]:

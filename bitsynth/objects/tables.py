@@ -89,7 +89,10 @@ class TableMemory(CallMemory):
         """Return what is read from an address that depends on data; NotShown if it may lie outside of constants."""
         polynomial = self.polynomials.exact(self.payload_of(address), 8 * len(address))
         bits = bits_of(polynomial)
-        tables = list(zip(*(self._constants(at, size) for at in all_values(polynomial, bits)), strict=True))
+        read = [self._constants(at, size) for at in all_values(polynomial, bits)]
+        if len(read) == 1:  # Bits that codes do not have are 0.
+            return self.values.content(tuple(read[0]))
+        tables = list(zip(*read, strict=True))
         arrays = list(dict.fromkeys(key for key, _ in bits))
         places = tuple((arrays.index(key), bit) for key, bit in bits)
         key = places, tuple(tables)

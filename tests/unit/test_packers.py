@@ -231,3 +231,18 @@ def test_declared_vector_instructions_do_what_the_machine_does(tmp_path):
                 file.function(f"f{k}"), [1 << 40, 1 << 41], stack=1 << 42, back=1
             )
             assert [memory.written.get((1 << 41) + n, 0) for n in range(64)] == list(out.raw), text
+
+
+def test_an_address_of_bits_that_no_code_has_is_one_place():
+    """Bit 4 of a code of 4 bits is 0, so what is read at 64 plus that bit is the first byte of the table."""
+    pytest.importorskip("elftools")
+    from bitsynth.objects.data_operations import computed_of_data
+    from bitsynth.objects.declared import GeneralOperation
+    from bitsynth.objects.tables import TableMemory
+
+    values = Contents()
+    memory = TableMemory(values, [MemoryPlace("table", 64, 32, bytes(range(32)))], code_bits={"codes": 4})
+    code = values.content((*values.memory("codes", 0, 1).data, *[0] * 7))
+    for what, number in ((GeneralOperation("and"), 1 << 4), (GeneralOperation("add"), 64)):
+        code = computed_of_data(values, what, code, values.number(number, 8), 64, None)
+    assert memory.load(code, 1).as_int == 0
