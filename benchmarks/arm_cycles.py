@@ -128,7 +128,7 @@ def _rows(
     for compiler in compilers:
         program = traced(compiler, code)
         issued, third = list(disassembly.read_issued(isa, cpu, program)), mca(program, cpu)
-        told, taken = cycles(isa.rules(cpu), issued), busy(isa.rules(cpu), issued)
+        total, taken = cycles(isa.rules(cpu), issued), busy(isa.rules(cpu), issued)
         pipe = max(taken, key=taken.__getitem__)
         yield Row(
             cpu=cpu,
@@ -138,7 +138,7 @@ def _rows(
             compiler=compiler,
             model=round(bound, 2),
             predicted=None if guess is None else round(guess, 2),
-            scoreboard=round(told * 128 / code.macs, 2),
+            scoreboard=round(total * 128 / code.macs, 2),
             mca=None if third is None else round(third * 128 / code.macs, 2),
             busiest=f"{pipe} {taken[pipe] * 128 / code.macs:.2f}",
         )
@@ -171,31 +171,31 @@ def cells(row: Row) -> list[str]:
     return ["-" if x is None else f"{x:.2f}" if isinstance(x, float) else x for x in asdict(row).values()]
 
 
-def beside_goals(rows: Sequence[Row]) -> str:
+def compare_with_goals(rows: Sequence[Row]) -> str:
     """The quickest kernels' cycles, gcc and clang, beside the goal; and those of fp32 and int8 loops."""
     names = list(dict.fromkeys(row.widths for row in rows))
     found = {(cpu, w): [row.scoreboard for row in best(rows, cpu, w)] for cpu in SETS for w in names}
     table = [
-        [f"Cortex-{cpu.upper()}", *(_beside(found[cpu, w], GOALS[cpu].get(w)) for w in names)]
+        [f"Cortex-{cpu.upper()}", *(_format_cycles(found[cpu, w], GOALS[cpu].get(w)) for w in names)]
         for cpu in SETS
         if any(found[cpu, w] for w in names)
     ]
     return report.markdown(["better kernel: gcc, clang (goal)", *names], table)
 
 
-def _beside(said: Sequence[float], goal: float | None) -> str:
-    if not said:
+def _format_cycles(figures: Sequence[float], goal: float | None) -> str:
+    if not figures:
         return "-"
-    text = ", ".join(f"{x:.2f}" for x in said)
+    text = ", ".join(f"{x:.2f}" for x in figures)
     if goal is None:
         return text
-    return f"**{text}** ({goal:g})" if min(said) <= goal else f"{text} ({goal:g})"
+    return f"**{text}** ({goal:g})" if min(figures) <= goal else f"{text} ({goal:g})"
 
 
 def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """JSON, tables and plots."""
     every = report.markdown(TITLES, [cells(row) for row in rows])
-    blocks = beside_goals(rows), taken_by_layer(rows), "![by processor](arm_cycles.png)", every
+    blocks = compare_with_goals(rows), taken_by_layer(rows), "![by processor](arm_cycles.png)", every
     report.write(folder, "arm_cycles", "Cycles of Arm's kernels, predicted", __doc__ or "", facts, *blocks)
     arm_cycles_plot.draw([(cpu, w, best(rows, cpu, w)) for cpu in SETS for w in GOALS[cpu]], rows, GOALS, folder)
 

@@ -89,8 +89,8 @@ def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Itera
                 / code.macs
                 for compiler in COMPILERS
             }
-            told = cycles_per_128_mac(isa, kernel, cpu)
-            yield Row(cpu, place, kernel.act_bits, kernel.w_bits, form.entry.method, kernel.rows, told, **took)
+            prediction = cycles_per_128_mac(isa, kernel, cpu)
+            yield Row(cpu, place, kernel.act_bits, kernel.w_bits, form.entry.method, kernel.rows, prediction, **took)
 
 
 def misranked(found: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -112,10 +112,10 @@ def apart(pairs: Sequence[tuple[Row, Row]]) -> dict[str, float]:
     return {"pairs": len(pairs), "predicted": predicted, "compiled": compiled}
 
 
-def ranked(told: Mapping[str, float]) -> str:
+def ranked(counts: Mapping[str, float]) -> str:
     """That in words."""
-    far = f"{told['predicted']:.1%} apart as predicted and {told['compiled']:.1%} as compiled"
-    return f"{told['pairs']} pairs of kernels of one width are ranked wrongly, at most {far}"
+    far = f"{counts['predicted']:.1%} apart as predicted and {counts['compiled']:.1%} as compiled"
+    return f"{counts['pairs']} pairs of kernels of one width are ranked wrongly, at most {far}"
 
 
 def cells(row: Row) -> list[str]:
@@ -148,8 +148,8 @@ def main() -> int:
     if not found:
         raise SpecError("no kernel of these bits ships for these processors; 1 to 4 by 1 to 4 do, and some of 8")
     found.sort(key=lambda row: -abs(row.ratio - 1))
-    told = [asdict(row) | {"ratio": row.ratio} for row in found]
-    facts = with_compilers(report.facts(basis, rows=told, misranked=apart(misranked(found))))
+    figures = [asdict(row) | {"ratio": row.ratio} for row in found]
+    facts = with_compilers(report.facts(basis, rows=figures, misranked=apart(misranked(found))))
     if args.results:
         write(args.results, facts, found)
     if args.json:

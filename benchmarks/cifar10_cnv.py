@@ -171,12 +171,12 @@ def evaluate(network: str, isa: str, folder: Path, threads: int) -> Row:
         by_numpy = apart(arrays, layers) if native else None
         if by_numpy and (by_numpy(x) != got).any():
             raise Refuted(f"{network}: numpy's codes give other logits")
-        beside = microseconds(lambda: by_numpy(x[:1])) if by_numpy else None
+        numpy_time = microseconds(lambda: by_numpy(x[:1])) if by_numpy else None
         places = {layer.runner.description for layer in layers if isinstance(layer, Conv2d)}
     named = [f"{x.geometry}: {x.schedule}" if isinstance(x, Conv2d) else f"{x.geometry}: maximum" for x in layers]
     different = int(np.count_nonzero(got != want))
     return Row(
-        *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole, beside),
+        *(network, isa, " ".join(sorted(places)), len(x), got.size, different, whole, numpy_time),
         tuple(zip(named, times, strict=True)),
     )
 

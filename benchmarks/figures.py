@@ -279,8 +279,8 @@ def measure(pairs: Sequence[tuple[int, int]], runs: int) -> Results:
     together, _ = solve(configs)
     ops = ops_rows(pairs)
     figures = to_reach(synthesis, ops, starts, count)
-    told = report.facts(basis, ["neon"])
-    return Results(told["setting"], told["kernels"], figures, synthesis, together, ops, starts, runs)
+    facts = report.facts(basis, ["neon"])
+    return Results(facts["setting"], facts["kernels"], figures, synthesis, together, ops, starts, runs)
 
 
 def _of_processor(place: str) -> bool:

@@ -83,11 +83,11 @@ def main() -> int:
     parser = report.parser(__doc__)
     parser.add_argument("--isa", default="auto", help="an instruction set; the widest by default")
     parser.add_argument("--rounds", type=int, default=9, help="samples of all that is timed")
-    told = parser.parse_args()
-    found = {name: measure(*made, told.rounds) for name, made in layers(told.isa).items()}
-    isa = next(iter(layers(told.isa).values()))[0].isa
+    arguments = parser.parse_args()
+    found = {name: measure(*made, arguments.rounds) for name, made in layers(arguments.isa).items()}
+    isa = next(iter(layers(arguments.isa).values()))[0].isa
     rows = [{"glue": n, "microseconds": us, "gb_per_s": gb, "times_numpy": r} for n, (us, gb, r) in found.items()]
-    if told.json:
+    if arguments.json:
         print(json.dumps({"setting": report.setting(isa), "rows": rows}, indent=1))
     else:
         table = [(n, f"{us:.1f}", f"{gb:.1f}", f"{r:.0f}") for n, (us, gb, r) in found.items()]

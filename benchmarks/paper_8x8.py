@@ -135,7 +135,7 @@ def listing(isa: Isa, compiler: Compiler, library: Path, text: str) -> list[str]
     """Instructions of the kernel: disassembled, or as the compiler writes them where there is no disassembler."""
     tool = next(filter(None, map(shutil.which, DISASSEMBLERS)), None)
     if tool:
-        raw = said([tool, "-d", "--no-show-raw-insn", str(library)])
+        raw = run_command([tool, "-d", "--no-show-raw-insn", str(library)])
         body = re.search(rf"<{SYMBOL}>:\n((?:.+\n)+)", raw)
         lines = [line.partition(":")[2] for line in body[1].splitlines()] if body else []
     else:
@@ -150,14 +150,16 @@ def written(isa: Isa, compiler: Compiler, text: str) -> list[str]:
         path = Path(folder, "paper_8x8.c")
         path.write_text(text, encoding="utf-8")
         flags = compiler.flags(isa.table.cc_flags)
-        said([*compiler.command, "-O2", "-fPIC", *flags, "-S", str(path), "-o", f"{path}.s"], compiler.environment)
+        run_command(
+            [*compiler.command, "-O2", "-fPIC", *flags, "-S", str(path), "-o", f"{path}.s"], compiler.environment
+        )
         body = re.search(
             rf"^{SYMBOL}:.*?\n(.*?)^\s*\.size", Path(f"{path}.s").read_text("utf-8"), re.DOTALL | re.MULTILINE
         )
     return [line for line in (body[1] if body else "").splitlines() if re.match(r"\s+[a-z]", line)]
 
 
-def said(command: list[str], environment: dict[str, str] | None = None) -> str:
+def run_command(command: list[str], environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})}
     )

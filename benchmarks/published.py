@@ -116,7 +116,7 @@ def index() -> str:
     table = report.markdown(["result", "processor", "commit", "compiler", "kernels", "command"], rows)
     return (
         "# Results\n\n"
-        "Written by `python benchmarks/remeasure.py`, which measures anew what it is told to, or what is stale. A\n"
+        "Written by `python benchmarks/remeasure.py`, which measures the results that are named, or all stale ones. A\n"
         "result is stale where a kernel that it rests on was solved anew: its JSON has their digests.\n\n"
         f"{table}\n"
     )

@@ -60,7 +60,7 @@ class Graph:
 
     def run(self, inputs: Array, product: Product) -> Array:
         """The first output for `inputs`; `product(node, a, w)` multiplies integers."""
-        known: dict[str, Value] = {**self.constants, self.inputs[0]: inputs}
+        edges: dict[str, Value] = {**self.constants, self.inputs[0]: inputs}
         handlers: dict[str, Callable[..., Value]] = {**HANDLERS, "MatMul": partial(_matmul, product)}
         for node in self.nodes:
             if node.op_type not in handlers:
@@ -69,8 +69,8 @@ class Graph:
                 )
             given = {a.name: self.attribute(a) for a in node.attribute}
             given["where"] = f"{node.op_type} {node.output[0]}"
-            known[node.output[0]] = handlers[node.op_type](given, *(known[name] for name in node.input))
-        return values(known[self.outputs[0]])
+            edges[node.output[0]] = handlers[node.op_type](given, *(edges[name] for name in node.input))
+        return values(edges[self.outputs[0]])
 
 
 def values(value: Value) -> Array:

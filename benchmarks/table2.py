@@ -32,7 +32,7 @@ PAPER = {
     (1, 3): (63.8, 32.1, 15.4, 109.7, None),
     (2, 2): (90.4, 52.4, 15.5, 158.3, 26),
 }
-"""Seconds: compute, reduction, verify, total as printed; compute instructions per 128 MAC where told."""
+"""Seconds: compute, reduction, verify, total as printed; compute instructions per 128 MAC where printed."""
 
 
 @dataclass(frozen=True)

@@ -105,18 +105,18 @@ class OrderedSteps:
 
     def across(self, scope: Scope, next_segment: Sequence[str]) -> list[str]:
         """Return statements that take all `count` steps, of one segment after the other."""
-        return ["size_t turns = count;", *self._several(scope, next_segment), "--steps_here;"]
+        return ["size_t iterations = count;", *self._several(scope, next_segment), "--steps_here;"]
 
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
         """Return statements that take all `run` steps: several at once while there are as many, then one by one."""
-        copies, pipelined = self._found.copies, block("if (turns > 0)", self._several(scope))
+        copies, pipelined = self._found.copies, block("if (iterations > 0)", self._several(scope))
         if copies == 1:
-            return ["size_t turns = run;", "run = 0;", *pipelined]
-        out = [f"size_t turns = run / {copies};", f"run -= turns * {copies};", *pipelined]
+            return ["size_t iterations = run;", "run = 0;", *pipelined]
+        out = [f"size_t iterations = run / {copies};", f"run -= iterations * {copies};", *pipelined]
         return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
 
     def _several(self, scope: Scope, next_segment: Sequence[str] = ()) -> list[str]:
-        """Return statements that take as many steps as `turns` have."""
+        """Return statements that take as many steps as `iterations` have."""
         loop, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declare_carried(loop, outer))
@@ -124,9 +124,9 @@ class OrderedSteps:
         after = self._instructions(loop.flat, loop.tail, outer, loop.carried, step.of_copies(loop.copies))
         after = [*scope.settle("offset"), *after]
         high, advance = self._high((line for line, _ in loop.body), outer), step.advance(loop.copies)
-        iteration = block("for (; turns > 0;)", self._iteration(loop, outer, advance, next_segment))
+        iteration = block("for (; iterations > 0;)", self._iteration(loop, outer, advance, next_segment))
         start = self._start(outer, advance, next_segment) if self.begins else []
-        body = [*carried, *high, *block("", before), "--turns;", *start, *iteration, *block("", after)]
+        body = [*carried, *high, *block("", before), "--iterations;", *start, *iteration, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
 
     def _start(self, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]) -> list[str]:
@@ -135,7 +135,7 @@ class OrderedSteps:
         zeros = [f"{name} = {scope.zero(self.kernel.memory.load, kind)};" for name, kind in accs]
         assert self._beginning is not None
         first = self._iteration(self._beginning, scope, advance, next_segment)
-        return [*block("if (turns > 0)", first), *block("else", zeros)]
+        return [*block("if (iterations > 0)", first), *block("else", zeros)]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Return statements of one run of the step, or of its first."""
@@ -171,9 +171,9 @@ class OrderedSteps:
             where.append((line, _place(line, following if later and not moved else here)))
         counts, moves = (
             defaultdict[int, list[str]](list),
-            {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
+            {**advance, "iterations": "--iterations;", "steps_here": "--steps_here;"},
         )
-        for name, k in (*counted.pointers.items(), ("turns", counted.iterations)):
+        for name, k in (*counted.pointers.items(), ("iterations", counted.iterations)):
             if name != "high" or not next_segment:
                 counts[k] += [moves[name], *scope.settle(name)]
         if counted.segment is not None:

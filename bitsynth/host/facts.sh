@@ -5,7 +5,7 @@ cpu=/sys/devices/system/cpu/cpu0/cpufreq
 field() { sed -n "/^$1[[:space:]]*: */{s///p;q;}" /proc/cpuinfo 2>/dev/null; }
 lscpu="$(LC_ALL=C lscpu 2>/dev/null || :)"
 lscpu_field() { printf '%s\n' "$lscpu" | sed -n "/^$1: */{s///p;q;}"; }
-told() { told="$(field "$1")"; [ -n "$told" ] || told="$(lscpu_field "$2")"; printf '%s\n' "$told"; }
+fact() { value="$(field "$1")"; [ -n "$value" ] || value="$(lscpu_field "$2")"; printf '%s\n' "$value"; }
 emulator() {
     case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
     # The kernel's own machine, whatever it tells programs it is; kernels before 6.1 do not say it, but list its processor.
@@ -24,9 +24,9 @@ say bits "$(getconf LONG_BIT 2>/dev/null)"
 say kernel "$(uname -sr)"
 say board "$(first /proc/device-tree/model)"
 say processor "$(lscpu_field 'Model name')"
-say vendor "$(told vendor_id 'Vendor ID')"
-say family "$(told 'cpu family' 'CPU family')"
-say model "$(told model Model)"
+say vendor "$(fact vendor_id 'Vendor ID')"
+say family "$(fact 'cpu family' 'CPU family')"
+say model "$(fact model Model)"
 say midrs "$(midrs | tr '\n' ' ')"
 say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 say features "$(field Features)$(field flags)"

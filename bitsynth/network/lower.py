@@ -78,7 +78,7 @@ class _Assembly:
     """The buffer of an edge in a format."""
     readers: dict[str, list[FusionGroup]] = field(init=False)
     """The groups that read each edge."""
-    made: int = 0
+    product_count: int = 0
     """Steps that are layers or glue."""
     names: Names = field(init=False)
     """Names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
@@ -119,8 +119,8 @@ class _Assembly:
             raise SpecError(f"{group.nodes[-1]}: {error}") from None
         except MemoryError as error:
             raise MemoryError(f"{group.nodes[-1]}: {error}") from None
-        self.made += self.steps[-1].kind != "plain"
-        if self.made > _MAX_PRODUCTS:
+        self.product_count += self.steps[-1].kind != "plain"
+        if self.product_count > _MAX_PRODUCTS:
             raise SpecError(
                 f"more than {_MAX_PRODUCTS:,} layers and glue, {group.nodes[-1]} among them, are not compiled as one "
                 "network; cut it in parts, and compile each"

@@ -39,8 +39,8 @@ def sink_moves(graph: Graph, target: NetworkTarget) -> Graph:
         %q.early = quantize(%s.early)
         %q = max_pool(%q.early)
     """
-    while (sunk := _sink_once(graph, target)) is not graph:
-        graph = sunk
+    while (changed := _sink_once(graph, target)) is not graph:
+        graph = changed
     return graph
 
 

@@ -319,8 +319,8 @@ def _classes(labels: NDArray[Any], outputs: Sequence[FloatResults], shape: tuple
 def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArray[Any]]) -> FloatResults:
     """Return the float outputs of the compiled network."""
     results = net({name: sample[name] for name in net.graph.inputs})
-    several = results if isinstance(results, tuple) else (results,)
-    by_name = dict(zip(network.outputs, several, strict=True))
+    outputs = results if isinstance(results, tuple) else (results,)
+    by_name = dict(zip(network.outputs, outputs, strict=True))
     return tuple(np.asarray(by_name[name], np.float32) for name in network.float_outputs)
 
 

@@ -300,12 +300,12 @@ def _calibration_samples(calibration: Calibration, network: TorchNetwork) -> _Sa
 def _other_samples(calibration: Calibration, feeds: Sequence[Feed], progress: Progress) -> _Samples:
     """Run the float network in PyTorch on samples that the calibration does not have."""
     in_floats, names = TorchNetwork(calibration.network.model), calibration.network.float_outputs
-    samples, found = _Samples(_stack(in_floats, feeds), ()), []
+    samples, batches = _Samples(_stack(in_floats, feeds), ()), []
     with require_torch().no_grad():
         for k, part in enumerate(samples.parts()):
             progress("running the float network", k * _EVALUATED, len(samples))
-            found.append(in_floats.run(part.inputs, names))
-    return _Samples(samples.inputs, [require_torch().cat(parts) for parts in zip(*found, strict=True)])
+            batches.append(in_floats.run(part.inputs, names))
+    return _Samples(samples.inputs, [require_torch().cat(parts) for parts in zip(*batches, strict=True)])
 
 
 @dataclass

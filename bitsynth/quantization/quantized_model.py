@@ -109,15 +109,15 @@ class _Writer:
                 self._add_bias(changed, product)
             for name in node.output:
                 self._edge(name)
-        made = onnx.ModelProto()
-        made.CopyFrom(source)
-        del made.graph.node[:], made.graph.value_info[:], made.graph.initializer[:]
-        made.graph.node.extend(self.nodes)
+        model = onnx.ModelProto()
+        model.CopyFrom(source)
+        del model.graph.node[:], model.graph.value_info[:], model.graph.initializer[:]
+        model.graph.node.extend(self.nodes)
         read = {name for node in self.nodes for name in names_read(node)} | {*network.outputs}
-        made.graph.initializer.extend(x for x in (*source.graph.initializer, *self.constants) if x.name in read)
+        model.graph.initializer.extend(x for x in (*source.graph.initializer, *self.constants) if x.name in read)
         if not self.runnable and self.file_format == "qonnx":
-            made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-        return made
+            model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        return model
 
     def _round(self, product: WeightedProduct) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it."""

@@ -20,7 +20,7 @@
  * when the last one has left. A job changes only while it is closed and empty, and no thread has to
  * be waited for that slept through it. */
 enum { INSIDE = 0x7fff, STOP = 0x8000, TURN = 0x10000, THREADS_MAX = INSIDE };
-#define TURNS (~(unsigned)(INSIDE | STOP))
+#define TURN_BITS (~(unsigned)(INSIDE | STOP))
 
 /* Each emitted layer and network has a copy of this file. In a program with several of them the
  * linker keeps one definition, so that they can share a pool. */
@@ -40,11 +40,11 @@ struct job {
 };
 
 struct pool {
-    struct bs_pool shared; /* First: its address is the pool's. */
-    pthread_mutex_t turns; /* Whoever holds it runs a job; refuses the thread that holds it. */
-    pthread_mutex_t bed;   /* Held while falling asleep and while waking. */
-    struct bench idle;     /* Threads without a job. */
-    struct bench caller;   /* The caller of run, until the job is empty. */
+    struct bs_pool shared;     /* First: its address is the pool's. */
+    pthread_mutex_t job_mutex; /* Whoever holds it runs a job; refuses the thread that holds it. */
+    pthread_mutex_t bed;       /* Held while falling asleep and while waking. */
+    struct bench idle;         /* Threads without a job. */
+    struct bench caller;       /* The caller of run, until the job is empty. */
     size_t started;
     char apart[64]; /* The state, which idle threads watch, has a cache line of its own. */
     atomic_uint state;
@@ -58,7 +58,7 @@ typedef bool test(unsigned state, unsigned turn);
 
 static bool job_opened(unsigned state, unsigned last)
 {
-    return (state & STOP) || ((state & TURN) && (state & TURNS) != last);
+    return (state & STOP) || ((state & TURN) && (state & TURN_BITS) != last);
 }
 
 static bool job_empty(unsigned state, unsigned unused)
@@ -128,7 +128,7 @@ static void await(struct pool *pool, test *done, unsigned turn, struct bench *be
 static bool enter(struct pool *pool, unsigned turn)
 {
     unsigned state = atomic_load(&pool->state);
-    while ((state & TURN) && (state & TURNS) == turn) {
+    while ((state & TURN) && (state & TURN_BITS) == turn) {
         if (atomic_compare_exchange_weak(&pool->state, &state, state + 1))
             return true;
     }
@@ -160,7 +160,7 @@ static void *work(void *argument)
         const unsigned state = atomic_load(&pool->state);
         if (state & STOP)
             return NULL;
-        last = state & TURNS;
+        last = state & TURN_BITS;
         if (enter(pool, last)) {
             take(pool);
             leave(pool);
@@ -181,7 +181,7 @@ static void run(struct bs_pool *shared, void (*task)(void *, size_t), void *argu
 {
     struct pool *pool = (struct pool *)shared;
     /* Both fail for a call from inside a task. */
-    if (is_mine(pool, pthread_self()) || pthread_mutex_lock(&pool->turns) != 0) {
+    if (is_mine(pool, pthread_self()) || pthread_mutex_lock(&pool->job_mutex) != 0) {
         bs_run(NULL, task, argument, count);
         return;
     }
@@ -192,16 +192,16 @@ static void run(struct bs_pool *shared, void (*task)(void *, size_t), void *argu
     take(pool);
     atomic_fetch_add(&pool->state, TURN);
     await(pool, job_empty, 0, &pool->caller);
-    pthread_mutex_unlock(&pool->turns);
+    pthread_mutex_unlock(&pool->job_mutex);
 }
 
-static bool make_turns(pthread_mutex_t *turns)
+static bool make_job_mutex(pthread_mutex_t *mutex)
 {
     pthread_mutexattr_t kind;
     if (pthread_mutexattr_init(&kind) != 0)
         return false;
     const bool made = pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK) == 0
-        && pthread_mutex_init(turns, &kind) == 0;
+        && pthread_mutex_init(mutex, &kind) == 0;
     pthread_mutexattr_destroy(&kind);
     return made;
 }
@@ -214,7 +214,7 @@ static bool make_bench(struct bench *bench)
 
 static bool make_locks(struct pool *pool)
 {
-    if (!make_turns(&pool->turns))
+    if (!make_job_mutex(&pool->job_mutex))
         return false;
     if (pthread_mutex_init(&pool->bed, NULL) == 0) {
         if (make_bench(&pool->idle)) {
@@ -224,7 +224,7 @@ static bool make_locks(struct pool *pool)
         }
         pthread_mutex_destroy(&pool->bed);
     }
-    pthread_mutex_destroy(&pool->turns);
+    pthread_mutex_destroy(&pool->job_mutex);
     return false;
 }
 
@@ -264,6 +264,6 @@ SHARED void bs_pool_destroy(struct bs_pool *shared)
     pthread_cond_destroy(&pool->caller.wake);
     pthread_cond_destroy(&pool->idle.wake);
     pthread_mutex_destroy(&pool->bed);
-    pthread_mutex_destroy(&pool->turns);
+    pthread_mutex_destroy(&pool->job_mutex);
     free(pool);
 }

@@ -10,7 +10,7 @@ import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
-from bitsynth.layers.epilogues import FixedLine, FixedPoint, Residual
+from bitsynth.layers.epilogues import FixedPoint, FixedPointFormula, Residual
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.rescaling import FIXED_SHIFT
 from bitsynth.toolchain.library import compile_for
@@ -28,8 +28,8 @@ def lines(rng, twice=True):
     """Lines of several signs through a window around 0, whose summands are beyond int32; 7 bits after the second."""
     middle = rng.integers(-200, 200, CHANNELS)
     factor = rng.integers(ONE // 8, ONE // 4, CHANNELS) * rng.choice([-1, 1], CHANNELS)
-    line = FixedLine(factor, 128 * ONE - middle * factor)
-    then = FixedLine(ONE // 3, ONE // 2) if twice else None
+    line = FixedPointFormula(factor, 128 * ONE - middle * factor)
+    then = FixedPointFormula(ONE // 3, ONE // 2) if twice else None
     return FixedPoint(middle - 500, middle + 500, line, 7 if twice else 8, then)
 
 
@@ -77,21 +77,21 @@ def test_an_emitted_layer_tests_itself(rng, twice, skip_lesser):
 
 
 def test_what_is_no_code_of_32_bits_is_refused():
-    line = FixedLine(ONE, 0)
+    line = FixedPointFormula(ONE, 0)
     for least, most, bits, then in (
         (0, 256, 8, None),  # leaves int32
         (0, 200, 7, None),  # codes of 8 bits
         (-1, 100, 8, None),  # below 0
         (5, 4, 8, None),
-        (0, 100, 8, FixedLine([ONE, ONE], 0)),  # two channels in what all share
-        (0, 100, 8, FixedLine(3 * ONE, 0)),
+        (0, 100, 8, FixedPointFormula([ONE, ONE], 0)),  # two channels in what all share
+        (0, 100, 8, FixedPointFormula(3 * ONE, 0)),
         (0, 100, 9, None),
     ):
         with pytest.raises(SpecError):
             FixedPoint(least, most, line, bits, then)
     wrong: Any = ((None, None), (line, 3))
     for lines in wrong:
-        with pytest.raises(SpecError, match="lines of fixed-point codes are FixedLine"):
+        with pytest.raises(SpecError, match="formulas of fixed-point codes are FixedPointFormula"):
             FixedPoint(0, 100, lines[0], 8, lines[1])
     with pytest.raises(SpecError):
         FixedPoint(0, 100, line, 8, residual=Residual())

@@ -8,8 +8,8 @@ import pytest
 from bitsynth.errors import SpecError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.layers.epilogues import (
-    FixedLine,
     FixedPoint,
+    FixedPointFormula,
     MultiplyShift,
     Requantize,
     Rescale,
@@ -88,8 +88,10 @@ OF_VALUES = EPILOGUES | {
     "many thresholds": Thresholds(np.arange(-1000, 1000, 8)[:200]),
     "falling thresholds": Thresholds([[-9, 4, 70]] * CHANNELS, rising=[True, False, False, True, False]),
     "gated": Rescale(np.abs(SCALES) + 0.01, 8, 3, bias=0.25, gate=(0.125, 0.5)),
-    "fixed point": FixedPoint(-900, 900, FixedLine(700, 1 << 21), 1),
-    "fixed point twice": FixedPoint(0, 3000, FixedLine(8000, 1 << 22), 2, then=FixedLine(1 << 22, 1 << 22)),
+    "fixed point": FixedPoint(-900, 900, FixedPointFormula(700, 1 << 21), 1),
+    "fixed point twice": FixedPoint(
+        0, 3000, FixedPointFormula(8000, 1 << 22), 2, then=FixedPointFormula(1 << 22, 1 << 22)
+    ),
 }
 
 

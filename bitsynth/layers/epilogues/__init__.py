@@ -8,7 +8,7 @@ from bitsynth.layers.epilogues.base import (
     check_epilogue,
     gives_codes,
 )
-from bitsynth.layers.epilogues.fixed_point import FixedLine, FixedPoint
+from bitsynth.layers.epilogues.fixed_point import FixedPoint, FixedPointFormula
 from bitsynth.layers.epilogues.floats import Rescale, Scale
 from bitsynth.layers.epilogues.multiply_shift import MultiplyShift
 from bitsynth.layers.epilogues.requantize import Requantize
@@ -19,8 +19,8 @@ __all__ = [
     "ClampedCodes",
     "CodesEpilogue",
     "Epilogue",
-    "FixedLine",
     "FixedPoint",
+    "FixedPointFormula",
     "MultiplyShift",
     "Requantize",
     "Rescale",

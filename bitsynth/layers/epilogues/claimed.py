@@ -46,8 +46,8 @@ class ClaimedThresholds(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag
     rising: NDArray[Any]
 
 
-class ClaimedLines(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="lines"):
-    """Lines in int32, one after the other: least and greatest input, factor and summand of each."""
+class ClaimedFixedPoint(ClaimedFormula, frozen=True, kw_only=True, eq=False, tag="lines"):
+    """One affine formula in int32, or two in turn: the least and the greatest input, factor and summand of each."""
 
     values: list[list[NDArray[Any]]]
 
@@ -106,5 +106,5 @@ class ClaimedConversion(ClaimedResult, frozen=True, kw_only=True, eq=False, tag=
     """The integers of an edge in another form: the caller's numbers, or the reverse."""
 
 
-EpilogueClaim = ClaimedThresholds | ClaimedLines | ClaimedMultiplyShift | ClaimedRescale | ClaimedGate
+EpilogueClaim = ClaimedThresholds | ClaimedFixedPoint | ClaimedMultiplyShift | ClaimedRescale | ClaimedGate
 Claim = EpilogueClaim | ClaimedIdentity | ClaimedCurve | ClaimedTable | ClaimedNumbers | ClaimedConversion

@@ -13,7 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.base import CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, copy_read_only, require_whole
-from bitsynth.layers.epilogues.claimed import ClaimedLines
+from bitsynth.layers.epilogues.claimed import ClaimedFixedPoint
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS
@@ -45,7 +45,7 @@ def _shift(product: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedLine:
+class FixedPointFormula:
     """The affine function (x * multiplier + summand) >> FIXED_SHIFT; SpecError if int32 overflows before the shift.
 
     Args:
@@ -89,9 +89,9 @@ class FixedPoint(CodesEpilogue):
 
     least: ArrayLike
     most: ArrayLike
-    line: FixedLine
+    line: FixedPointFormula
     bits: int
-    then: FixedLine | None = None
+    then: FixedPointFormula | None = None
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
@@ -100,13 +100,13 @@ class FixedPoint(CodesEpilogue):
         if self.residual is not None:
             raise SpecError("fixed-point codes have no residual")
         lines: tuple[Any, Any] = (self.line, self.then)
-        if not (isinstance(lines[0], FixedLine) and isinstance(lines[1], FixedLine | None)):
-            raise SpecError(f"lines of fixed-point codes are FixedLine, not {self.line!r}, {self.then!r}")
+        if not (isinstance(lines[0], FixedPointFormula) and isinstance(lines[1], FixedPointFormula | None)):
+            raise SpecError(f"formulas of fixed-point codes are FixedPointFormula, not {self.line!r}, {self.then!r}")
         parts = (self.least, self.most, self.line.multiplier, self.line.summand)
         channels = max(1, *(int(np.size(x)) for x in parts))
         ends = self.window(channels)
         if (ends[0] > ends[1]).any() or (self.then and np.size(self.then.multiplier) + np.size(self.then.summand) > 2):
-            raise SpecError("least is not above most, and the second line is that of all channels")
+            raise SpecError("least is not above most, and the second formula is the same for all channels")
         results = self._lines(np.stack(ends))
         object.__setattr__(self, "_ends", (int(results.min()), int(results.max())))
         if not 0 <= self.codes[0] <= self.codes[1] < 1 << self.bits:
@@ -146,15 +146,15 @@ class FixedPoint(CodesEpilogue):
             inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrap(self.then, 1), strict=True)}
         yield fixed_point_spec(ValueTerms(row=sums.row), twice=self.then is not None), inputs
 
-    def formula(self, channels: int) -> ClaimedLines:
+    def formula(self, channels: int) -> ClaimedFixedPoint:
         """Return the range of inputs, multiplier and summand of each affine function, for `channels` channels."""
         lines: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.line.of(channels))]
         if self.then:
             ends = (np.array([int(end)]) for end in (INT32.min, INT32.max))
             lines.append((*ends, *self.then.of(1)))
-        return ClaimedLines(values=[[x.reshape(-1, 1) for x in line] for line in lines])
+        return ClaimedFixedPoint(values=[[x.reshape(-1, 1) for x in line] for line in lines])
 
 
-def _wrap(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
+def _wrap(line: FixedPointFormula, channels: int) -> Iterator[NDArray[np.int32]]:
     """Return multipliers and summands as int32; the wrapping of products and of sums in C cancels."""
     return (x.astype(np.int32) for x in line.of(channels))

@@ -229,8 +229,8 @@ class PairLookup(Glue):
         first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
         second: The codes of the second input: a quantization or bits.
         out: The codes of results: a quantization or bits.
-        come: The number of distinct codes that each input can take, codes 0 .. n - 1; None for all. Entries of other
-            codes may get any value.
+        reachable: The number of distinct codes that each input can take, codes 0 .. n - 1; None for all. Entries of
+            other codes may get any value.
         layout: "NHWC" or "packed".
         out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -250,7 +250,7 @@ class PairLookup(Glue):
         second: Quantization | int,
         out: Quantization | int,
         *,
-        come: tuple[int, int] | None = None,
+        reachable: tuple[int, int] | None = None,
         layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
@@ -262,7 +262,7 @@ class PairLookup(Glue):
         output = Activations(channels, out.operand, first_given(out_layout, layout))
         given = codes_table(table, [(inputs[0].last + 1, inputs[1].last + 1)], output.last)
         (numbers, arrays), self.pairs = _lower_pairs(
-            first, second, out, given, come, instruction_set(options.get("isa", "auto"))
+            first, second, out, given, reachable, instruction_set(options.get("isa", "auto"))
         )
         super().__init__(inputs, output, {"op": "add", **numbers}, arrays, **options)
 

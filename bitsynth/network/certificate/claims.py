@@ -17,10 +17,10 @@ from bitsynth.graph.types import Tensor
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.epilogues.claimed import (
     Claim,
+    ClaimedFixedPoint,
     ClaimedFormula,
     ClaimedGate,
     ClaimedIdentity,
-    ClaimedLines,
     ClaimedTable,
     ClaimedThresholds,
 )
@@ -254,7 +254,7 @@ def _with_common_rows(claim: Claim) -> Claim:
     """Return a formula with one row of numbers in place of rows that are all the same; a gate has other rows."""
     named = {name: getattr(claim, name) for name in claim.__struct_fields__ if name != "gate"}
     arrays = {name: _common_row(x) for name, x in named.items() if isinstance(x, np.ndarray)}
-    if isinstance(claim, ClaimedLines):
+    if isinstance(claim, ClaimedFixedPoint):
         return replace(claim, **arrays, values=[[_common_row(x) for x in line] for line in claim.values])
     return replace(claim, **arrays)
 

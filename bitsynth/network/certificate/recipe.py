@@ -34,12 +34,22 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand
 _VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization, Matrices)
 _EPILOGUES = (
     *(x for x in vars(epilogues).values() if isinstance(x, type) and issubclass(x, Epilogue) and not isabstract(x)),
-    epilogues.FixedLine,
+    epilogues.FixedPointFormula,
     epilogues.Residual,
 )
 _GLUE = tuple(x for x in vars(glue).values() if isinstance(x, type) and issubclass(x, Glue) and x is not Glue)
-CLASSES: Mapping[str, type] = MappingProxyType({made.__name__: made for made in (*_VALUES, *_EPILOGUES, *_GLUE)})
-"""Every class that a recipe may name."""
+_NAMES_IN_RECIPES: Mapping[type, str] = {epilogues.FixedPointFormula: "FixedLine"}
+"""Classes that recipes call otherwise: certificates that exist name them so."""
+
+
+def _name_in_recipes(kind: type) -> str:
+    return _NAMES_IN_RECIPES.get(kind, kind.__name__)
+
+
+CLASSES: Mapping[str, type] = MappingProxyType({_name_in_recipes(x): x for x in (*_VALUES, *_EPILOGUES, *_GLUE)})
+"""Every class that a recipe may name, by its name there."""
+_ARGUMENTS_IN_RECIPES = {"PairLookup": {"reachable": "come"}}
+"""Arguments that recipes call otherwise, for each class: certificates that exist name them so."""
 
 
 def recipe(value: Any) -> JsonValue:
@@ -57,7 +67,9 @@ def recipe(value: Any) -> JsonValue:
         return {"array": encode_array(np.asarray(value)), "dtype": np.asarray(value).dtype.name}
     if isinstance(value, tuple | list):
         return [recipe(x) for x in value]
-    return {"is": type(value).__name__, **{name: recipe(x) for name, x in _arguments(value).items()}}
+    arguments, name = _arguments(value), _name_in_recipes(type(value))
+    keys = _ARGUMENTS_IN_RECIPES.get(name, {})
+    return {"is": name, **{keys.get(argument, argument): recipe(x) for argument, x in arguments.items()}}
 
 
 def _arguments(value: Any) -> Mapping[str, Any]:
@@ -84,7 +96,8 @@ def rebuild(given: JsonValue) -> Any:
         return np.ma.masked_array(array, rebuild(given["mask"])) if "mask" in given else array
     if given.get("is") not in CLASSES:
         raise SpecError(f"no class {given.get('is')!r} is known to recipes")
-    arguments = {name: rebuild(x) for name, x in given.items() if name != "is"}
+    names = {key: argument for argument, key in _ARGUMENTS_IN_RECIPES.get(given["is"], {}).items()}
+    arguments = {str(names.get(key, key)): rebuild(x) for key, x in given.items() if key != "is"}
     try:
         return CLASSES[given["is"]](**arguments)
     except TypeError as error:

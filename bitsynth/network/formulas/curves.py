@@ -64,19 +64,19 @@ class CodeBreakpoints:
 
     Attributes:
         breakpoints: The numbers, ascending.
-        made: The codes before, between and after the breakpoints: one more.
+        results: The codes before, between and after the breakpoints: one more.
     """
 
     codes: CodesOf
     low: float
     high: float
     breakpoints: Tensor
-    made: Tensor
+    results: Tensor
 
     def holds(self, guard: float) -> bool:
-        """Return whether codes are `made` for all numbers farther than `guard` from breakpoints."""
+        """Return whether codes are `results` for all numbers farther than `guard` from breakpoints."""
         ends = np.concatenate([[self.low - guard], self.breakpoints, [self.high + guard]])
-        first, last, wanted = ends[:-1] + guard, ends[1:] - guard, self.made
+        first, last, wanted = ends[:-1] + guard, ends[1:] - guard, self.results
         if (first >= last).any():
             return False
         for _ in range(_MAX_DIVISIONS):
@@ -209,7 +209,7 @@ def _prove_curve(
     if axis is None:
         return None
     slope = (ends[1] - ends[0]) / np.maximum(high - low, 1)
-    table = code_breakpoints.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
+    table = code_breakpoints.results[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
     curve = Curve(slope * axis.scale, axis.place(ends[0] - slope * low), axis.places, table)
     size = np.abs(curve.factor) * np.maximum(np.abs(low), np.abs(high)) + np.abs(curve.summand) + axis.cells
     if max(size.max() * _FLOAT64_ERROR, off.max() * axis.scale) > _GUARD_CELLS / 8 or not code_breakpoints.holds(

@@ -19,7 +19,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import INT32, Integers, Tensor
-from bitsynth.layers.epilogues import FixedLine, FixedPoint, MultiplyShift
+from bitsynth.layers.epilogues import FixedPoint, FixedPointFormula, MultiplyShift
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, split_at_codes
 from bitsynth.network.formulas.fitting import AffineFit
@@ -78,7 +78,7 @@ def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
 
 def _fit_line(
     step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None
-) -> FixedLine | None:
+) -> FixedPointFormula | None:
     """Return the formula for a step function's integers, or codes of an operand, from `least` to `most`; or None."""
     elements = np.clip(step_function.points(), least, most)
     wanted = step_function.at(elements)
@@ -92,7 +92,7 @@ def _fit_line(
         return np.asarray((fit.low <= fit.high) & (np.abs(fit.multiplier) * most[channels] < _MAX_PRODUCT))
 
     summands = find_by_channel((_fit_summands(elements, wanted, nearest + k) for k in NEAREST), gives)
-    return FixedLine(summands.multiplier, (summands.low + summands.high) >> 1) if summands else None
+    return FixedPointFormula(summands.multiplier, (summands.low + summands.high) >> 1) if summands else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,7 +161,7 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
     def make(layout: Layout, out_layout: Layout) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
         kinds = [scale_quantization(e, x) for e, x in zip((*starts, end), (*factors, 1.0), strict=True)]
-        return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
+        return PairLookup(channels, table, *kinds, reachable=(first, second), **layouts)
 
     factors = tuple(_fixed_point_factors(join))
     nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))

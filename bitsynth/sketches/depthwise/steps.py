@@ -46,7 +46,7 @@ class _Layout:
     """Registers to multiply: the instructions that make them of the step's taps, and what their bytes belong to."""
 
     taps: int
-    made: tuple[Step, ...]
+    program: tuple[Step, ...]
     registers: tuple[tuple[Value, Places], ...]
 
 
@@ -130,7 +130,7 @@ def _place(x: object) -> int:
 
 def _step(term: ProductTerm, layout: _Layout) -> DepthwiseStep:
     """Return one product for each half of each register, and a sum if the instruction does not add."""
-    program, accs = list(layout.made), list[Acc]()
+    program, accs = list(layout.program), list[Acc]()
     channels: list[tuple[int, ...]] = []
     each = term.acc_type.lanes
     unit = len(layout.registers[0][1])

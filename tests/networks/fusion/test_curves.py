@@ -130,11 +130,11 @@ def test_a_turn_in_a_wrong_place_is_refused():
     assert found.breakpoints.size > 100
     assert found.holds(1e-7)
     for k in (0, found.breakpoints.size // 2, -1):
-        breakpoints, made = found.breakpoints.copy(), found.made.copy()
+        breakpoints, made = found.breakpoints.copy(), found.results.copy()
         breakpoints[k] += 1e-5
         made[k] += 1
         assert not replace(found, breakpoints=breakpoints).holds(1e-7)
-        assert not replace(found, made=made).holds(1e-7)
+        assert not replace(found, results=made).holds(1e-7)
 
 
 @pytest.mark.parametrize("reference", ["onnxruntime", "onnx"])
