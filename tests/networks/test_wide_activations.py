@@ -8,6 +8,7 @@ from support.fusion_cases import Small, values_of
 from support.network_batches import same
 
 from bitsynth.graph import run
+from bitsynth.graph.passes import wide_activations
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.passes.wide_activations import split_wide_activations
 from bitsynth.layers.glue.programs import instruction_set
@@ -20,6 +21,12 @@ from bitsynth.spec.matmul import MAX_BITS
 PADDED = SlidingWindow((3, 2), (1, 2), (1, 1), (1, 0), (0, 1))
 RANGES = ((0, 735), (0, 256), (0, 65500), (-129, 100), (-735, 735), (-32767, 32639), (100, 1000))
 """Among them the narrowest, and almost the widest, with and without a sign."""
+
+
+@pytest.fixture
+def small_layers(monkeypatch):
+    """Split activations of layers that are too small for it."""
+    monkeypatch.setattr(wide_activations, "outweighs_tables", lambda *_: True)
 
 
 def dense(small: Small, low: int, high: int, largest: int = 127, zero: float = 0.0) -> str:
@@ -42,6 +49,7 @@ SPLIT: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("small_layers")
 @pytest.mark.parametrize("name", SPLIT)
 @pytest.mark.parametrize(("low", "high"), RANGES)
 def test_products_read_digits_and_give_the_same_integers(rng, name, low, high):
@@ -75,6 +83,7 @@ LEFT: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("small_layers")
 @pytest.mark.parametrize("name", LEFT)
 def test_other_products_stay(name):
     small = Small()
@@ -82,7 +91,16 @@ def test_other_products_stay(name):
     assert split_wide_activations(graph) is graph
 
 
+@pytest.mark.parametrize("outputs", [73, 74])
+def test_layers_with_fewer_weights_than_table_entries_stay(outputs):
+    small = Small()
+    x = small.codes("x", (3, 20), 0, 735, 0.25)
+    graph = small.build((small.add("matmul", x, small.constant(np.ones((20, outputs), np.float32))),))
+    assert (split_wide_activations(graph) is graph) == (20 * outputs <= 2 * 736)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_layers")
 @pytest.mark.parametrize("name", SPLIT)
 @pytest.mark.parametrize(("low", "high"), [RANGES[0], RANGES[4]])
 def test_a_layer_computes_products_of_digits(rng, name, low, high):

@@ -40,7 +40,7 @@ def split_wide_activations(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True)
-class _Digits:
+class Digits:
     """The digits of integers: `first` + k, less the zero point, is low[k] + base * high[k]."""
 
     first: int
@@ -60,18 +60,19 @@ class _Digits:
         return low + self.base * high
 
 
-def _split(kind: Integers) -> _Digits:
+def _split(kind: Integers) -> Digits:
     """Return digits of about half the bits; those of integers with a sign have a sign too."""
     numbers = np.arange(kind.least, kind.most + 1) - int(kind.zero.reshape(-1)[0])
     base = 1 << (_bits_of(numbers) + 1) // 2
     high = (numbers + (base // 2 if numbers[0] < 0 else 0)) // base
-    return _Digits(kind.least, numbers - base * high, high, base)
+    return Digits(kind.least, numbers - base * high, high, base)
 
 
-def _find_digits(graph: Graph, node: Node) -> _Digits | None:
+def _find_digits(graph: Graph, node: Node) -> Digits | None:
     """Return the digits of a product's activations; None if these fit 8 bits, or no layer would take the digits.
 
-    Convolutions in groups, whose sums have few products, are left as they are.
+    Convolutions in groups, whose sums have few products, are left as they are, and small layers, whose weights take
+    less memory than the tables of digits.
     """
     if node.op not in ("conv", "matmul") or node.inputs[1] not in graph.constants or node.inputs[0] in graph.constants:
         return None
@@ -85,7 +86,12 @@ def _find_digits(graph: Graph, node: Node) -> _Digits | None:
     of_one_sum = tuple(range(1, weights.ndim)) if node.op == "conv" else 0
     largest_sum = digits.largest * int(np.abs(weights).sum(of_one_sum).max())
     is_taken = max(_bits_of(weights), digits.bits) <= MAX_BITS and largest_sum <= INT32[1]
-    return digits if is_taken else None
+    return digits if is_taken and outweighs_tables(weights, digits) else None
+
+
+def outweighs_tables(weights: Tensor, digits: Digits) -> bool:
+    """Return whether there are more weights than entries in the tables of digits, so that a layer is worth these."""
+    return weights.size > len(digits.low) + len(digits.high)
 
 
 def _weights_of(graph: Graph, name: str) -> Tensor:
@@ -99,7 +105,7 @@ def _bits_of(values: Tensor) -> int:
     return Integers.between(values.min(), values.max()).bits
 
 
-def _add_product_of_digits(builder: GraphBuilder, graph: Graph, node: Node, digits: _Digits) -> None:
+def _add_product_of_digits(builder: GraphBuilder, graph: Graph, node: Node, digits: Digits) -> None:
     """Add the product of both digits, and what puts the result together; the integers are the same."""
     x, y = graph.edges_of((node.inputs[0], *node.outputs))
     source = node.source
