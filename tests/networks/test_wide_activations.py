@@ -8,8 +8,8 @@ from support.fusion_cases import Small, values_of
 from support.network_batches import same
 
 from bitsynth.graph import run
-from bitsynth.graph.passes import wide_activations
 from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.passes import wide_activations
 from bitsynth.graph.passes.wide_activations import split_wide_activations
 from bitsynth.layers.glue.programs import instruction_set
 from bitsynth.network.def_use import NetworkTarget
