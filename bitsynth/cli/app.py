@@ -92,6 +92,24 @@ class Passing(Exception):
         self.error = error
 
 
+class _FlagOfHelp:
+    """Gives the option --help of a command its value as a flag, False where it is not there.
+
+    By default that is None, which typer converts to bool by pydantic: importing it takes as long as a short command.
+    """
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option --help."""
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.default = False
+        return option
+
+
+class _Command(_FlagOfHelp, TyperCommand):
+    """A command with its options."""
+
+
 class LazyCommand(TyperCommand):
     """A command of which only name and summary are known until it is run, or its own help is asked for."""
 
@@ -108,7 +126,7 @@ class LazyCommand(TyperCommand):
         module, _, name = entry.function.partition(":")
         function = getattr(import_module(f"bitsynth.cli.commands.{module}"), name)
         single = typer.Typer(add_completion=False)
-        single.command(entry.name, help=help_text(function))(function)
+        single.command(entry.name, cls=_Command, help=help_text(function))(function)
         return typer.main.get_command(single)
 
     @property
@@ -128,7 +146,7 @@ def help_text(function: Callable[..., None]) -> str:
 
 
 def _group_class(entries: tuple[CommandEntry, ...]) -> type[TyperGroup]:
-    class Group(TyperGroup):
+    class Group(_FlagOfHelp, TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands = {entry.name: LazyCommand(entry) for entry in entries}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import metadata
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -155,10 +157,31 @@ def _isas() -> Iterator[Isa | Verdict]:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package; "" if it is not installed."""
+    if version := _recorded_versions().get(package):
+        return version
+    from importlib import metadata  # which imports the standard library's package for email: much of a short command
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+@cache
+def _recorded_versions() -> Mapping[str, str]:
+    """Return versions of packages by name, read off the folders that installers leave: NAME-VERSION.dist-info."""
+    versions: dict[str, str] = {}
+    for place in sys.path:
+        try:
+            folders = os.listdir(place or ".")
+        except OSError:  # not there, an archive, or not to be read
+            continue
+        for folder in folders:
+            if folder.endswith(".dist-info"):
+                name, _, version = folder.removesuffix(".dist-info").rpartition("-")
+                versions.setdefault(re.sub("[-_.]+", "-", name).lower(), version)
+    return versions
 
 
 def _package(name: str, purpose: str, advice: str) -> Finding:
