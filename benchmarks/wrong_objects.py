@@ -47,7 +47,7 @@ from bitsynth.store.matmul import MATMUL
 
 KERNELS = (
     "bs_mm_a8u_w8s_s32_avx2_6x16x2",
-    "bs_mm_a2u_w8s_s32_avx2_6x32x2",
+    "bs_mm_a2u_w8s_s32_avx2_6x16x4",
     "bs_mm_a4u_w4b_s32_avx2_8x16x4",
     "bs_mm_a1u_w1b_s32_avx2_3x64x4",
     "bs_mm_a2u_w8s_s32_neon_4x48x1",

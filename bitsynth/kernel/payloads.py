@@ -92,9 +92,12 @@ class _Operand:
         weights = [1 << j for j in range(len(tables))]
         if signed:
             weights[-1] = -weights[-1]
+        of_table: dict[int, int] = {}  # Copies of a sign are one bit: of 4 bits in a byte 8 + 16 + 32 + 64 - 128.
+        for table, weight in zip(tables, weights, strict=True):
+            of_table[table] = of_table.get(table, 0) + weight
         return total(
             LinearForm(0, {(self[table], column): {weight: 1 << position}}, min(0, weight), max(0, weight))
-            for table, weight in zip(tables, weights, strict=True)
+            for table, weight in of_table.items()
         )
 
     def codes(self, column: int | None) -> list[LinearForm]:

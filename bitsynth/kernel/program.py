@@ -258,7 +258,10 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
             return "lookup" if self.together == 1 else "pairs"
         if self.cross_terms:
             return "fip"
-        return {16: "popcount", 8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
+        codes = self.slot_bytes // self.code_bytes
+        if codes == 4 and VecType.parse(self.passes[0].loops[0].accs[0].type).bits < 8 * self.slot_bytes:
+            return "multiply"  # A column has sums of some of its codes in each of several lanes.
+        return {16: "popcount", 8: "popcount", 4: "dot"}.get(codes, "multiply")
 
     @property
     def bit_axes(self) -> tuple[str, ...]:

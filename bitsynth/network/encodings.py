@@ -31,10 +31,11 @@ def activations(kind: Integers) -> Iterator[MatmulOperand]:
             yield operand
 
 
-def weights(values: Tensor) -> Iterator[MatmulOperand]:
-    """Return operands that hold all values of an array, the narrowest first; signed bytes need no sums of rows.
+def weights(values: Tensor, act_bits: int) -> Iterator[MatmulOperand]:
+    """Return operands that hold all values of an array, the narrowest first, next to activations of `act_bits` bits.
 
-    Of as many bits those with a zero point are the last.
+    Of as many bits signed ones are the first where one side has 8 bits, as they need no sums of rows there. Those with
+    a zero point are the last.
     """
     least, most = int(values.min()), int(values.max())
     step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1
@@ -44,8 +45,12 @@ def weights(values: Tensor) -> Iterator[MatmulOperand]:
         zeros = ((bits, -least) for bits in widths if -least < 1 << bits)
         # Unsigned codes less half of them all are signed ones.
         fitting += [MatmulOperand(bits, Encoding.UNSIGNED, zero) for bits, zero in zeros if zero != 1 << (bits - 1)]
-    key = lambda x: (x.bits, x.zero, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)  # noqa: E731
-    return iter(sorted(fitting, key=key))
+
+    def rank(operand: MatmulOperand) -> tuple[int, int, bool]:
+        needs_row_sums = MAX_BITS in (operand.bits, act_bits) and operand.encoding is not Encoding.SIGNED
+        return operand.bits, operand.zero, needs_row_sums
+
+    return iter(sorted(fitting, key=rank))
 
 
 def _widths(kind: Integers) -> range:

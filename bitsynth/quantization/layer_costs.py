@@ -53,7 +53,7 @@ def cost_with_codes(step: LayerStep, codes: WeightCodes, target: NetworkTarget) 
     low, high = codes.limits
     layer = step.layer
     zeros = np.zeros(layer.plan.spec.geometry.weight_shape, np.uint8)
-    for operand in weights(np.arange(low, high + 1, 1 + codes.is_odd)):
+    for operand in weights(np.arange(low, high + 1, 1 + codes.is_odd), layer.plan.spec.act.bits):
         with suppress(NoKernel, SpecError):
             spec = replace(layer.plan.spec, wgt=operand)
             planned = plan(spec, isa=target.isa, cpu=target.cpu, threads=target.threads)

@@ -24,15 +24,19 @@ from bitsynth.kernel.order import interleave
 from bitsynth.proof import checker
 from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel
+from bitsynth.schedule.flush import with_trip_count
 from bitsynth.schedule.memory import repeats, stores
 from bitsynth.schedule.quickest import fits_registers
+from bitsynth.schedule.tiles import n_in_lanes
 from bitsynth.sketches.lanes import tables, terms
 from bitsynth.sketches.reduction import stages
 from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import MatmulSpec
 
 BYTES = ["mul.u8x16 + add.u8x16", "mul.s8x16 + add.s8x16", "mla.u8x16", "mla.s8x16"]
 LONG = ["umlal.u8x16 + umlal2.u8x16", "smlal.s8x16 + smlal2.s8x16"]
-# An instruction of unsigned times signed bytes is there with rows as either operand.
+# An instruction of unsigned times signed bytes is there with rows as either operand; without dot products also with two
+# lanes a column.
 FOUND = {
     ("neon", "lookup"): ["tbl.u8x16 + add.u8x16"],
     ("neon", "multiply"): [*BYTES, *LONG],
@@ -44,7 +48,7 @@ FOUND = {
     ("armv7_neon", "multiply"): [*BYTES, *LONG],
     ("armv7_neon", "dot"): [],
     ("avx2", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
-    ("avx2", "multiply"): ["maddubs.u8x32 + add.s16x16"] * 2,
+    ("avx2", "multiply"): ["maddubs.u8x32 + add.s16x16"] * 4,
     ("avx2", "dot"): [],
     ("avxvnni", "lookup"): ["shuffle_epi8.u8x32 + add.u8x32"],
     ("avxvnni", "multiply"): ["maddubs.u8x32 + add.s16x16"] * 2,
@@ -91,7 +95,7 @@ def test_what_a_term_covers(isa):
     for method in ("lookup", "multiply", "dot"):
         for term in terms.find(load.load(isa), method) if FOUND[isa, method] else ():
             lanes = load.load(isa).word.lanes
-            assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes
+            assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes * term.lanes
             assert (term.acc is None) == (term.add is not None)
             assert term.positions == {"lookup": term.positions, "multiply": term.slot_bytes, "dot": 4}[method]
             places = term.arguments(Value("r"), Value("c"), Value("a"))
@@ -121,8 +125,9 @@ def test_terms_on_numbers(isa, method):
             instr = load.load(isa)[op]
             got = [int(x) for x in instr(ConcreteDomain(), args, imm)]
             for i, x in enumerate(got):
-                first = (half * instr.out.lanes + i) * term.slot_bytes
-                slot = range(first, first + term.slot_bytes)
+                each = term.slot_bytes // term.lanes
+                first = (half * instr.out.lanes + i) * each
+                slot = range(first, first + each)
                 of_row = [imm * term.slot_bytes + b - first if term.slots > 1 else b for b in slot]
                 sum_ = sum(
                     int(args[term.row][r]) * int(args[term.column][b]) for r, b in zip(of_row, slot, strict=True)
@@ -210,6 +215,23 @@ def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, widenings, mixed):
     )
     assert path.runs == (widenings, 1)
     assert [stage.unmix is not None for stage in path.stages] == [False, mixed]
+
+
+@pytest.mark.parametrize("w_bits", [2, 4])
+def test_signed_weights_have_two_lanes_a_column(w_bits):
+    """One instruction of the flush adds both, and rows have no terms; a lane never holds more than a sign leaves."""
+    isa = load.load("avx2")
+    found = n_in_lanes.cheapest_kernel(isa, MatmulSpec.plain(isa.name, 8, w_bits), "multiply", "ops", Budget()).kernel
+    assert found.method == "multiply"
+    assert not any(found.row_terms)
+    (loop,) = found.passes
+    registers = len(loop.step.accs)
+    assert [step.op for step in loop.flush].count("madd.s16x16") == registers == found.columns // isa.tile.lanes
+    greatest = 2 * 255 << w_bits - 1
+    assert loop.step.trip_count == 0x7FFF // greatest
+    assert checker.check(found)
+    with pytest.raises(Refuted):
+        checker.check(change(found, passes=(with_trip_count(loop, 0, loop.step.trip_count + 1),)))
 
 
 def test_no_way_where_a_step_already_overflows():

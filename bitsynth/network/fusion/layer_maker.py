@@ -392,7 +392,7 @@ def _list_weights(
     """Yield operands of a product's weights; of an edge with the operand of its codes, which may have a zero point."""
     if product.factors is None:
         assert product.weight is not None
-        yield from ((wgt, None) for wgt in weights(product.weight))
+        yield from ((wgt, None) for wgt in weights(product.weight, act.bits))
         return
     edge, zero = product.factors.columns.edge, product.factors.zero
     for columns in activations(def_use.graph.edges[edge].integers):

@@ -211,7 +211,8 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
         increment = max(map(shape.max_increment, digits))
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(spec.core.wgt.scale << digits[-1].weight)
-        sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
+        term = shape.term
+        sums = LaneSums(term.acc_type, increment, steps, coef, shifts, shape.signed and term.lanes > 1, term.lanes)
         path = stages.cheapest(isa, sums, metric, moving)
         return stages.unmixed_first(isa, path, span, metric) if shape.term.rows > 1 else path, digits
 

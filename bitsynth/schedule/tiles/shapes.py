@@ -56,10 +56,10 @@ class Digit:
         """The number of bits of the row and of the column."""
         return len(self.row), len(self.column)
 
-    def max_sum(self, positions: int) -> int:
-        """Return the greatest sum of its products over `positions` of K."""
+    def max_sum(self, positions: int, *, signed: bool = False) -> int:
+        """Return the greatest sum of its products over `positions` of K; of `signed` columns its size."""
         row, column = self.widths
-        return positions * ((1 << row) - 1) * ((1 << column) - 1)
+        return positions * ((1 << row) - 1) * (1 << column - 1 if signed else (1 << column) - 1)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class TileShape:
         """Return the most that a step adds to a lane of an accumulator."""
         if self.term.crosses:
             return self.terms // NEIGHBOURS * greatest_product(*digit.widths)
-        return self.terms * digit.max_sum(self.term.positions)
+        return self.terms * digit.max_sum(self.term.positions // self.term.lanes, signed=self.signed)
 
 
 def tile_shapes(
@@ -113,8 +113,10 @@ def tile_shapes(
         for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 and not term.crosses else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
+            if term.lanes > 1 and not signed:  # A flush that adds up lanes takes signed ones; others would fill sooner.
+                continue
             for digits in cut_digits(isa, term, *bits, signed=signed):
-                if not all(_fits_operands(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
+                if not all(_fits_operands(isa, term, d, signed=signed) for d in digits):
                     continue
                 for registers, unroll in product(REGISTERS, _unrolls(term, per_byte)):
                     shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
@@ -184,21 +186,26 @@ def _unrolls(term: ProductTerm, per_byte: int) -> list[int]:
 
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
-    """Return whether signed weights may be columns unchanged: only lanes as wide as the tile add up negative sums."""
+    """Return whether signed weights may be columns unchanged.
+
+    Negative sums are added up in lanes as wide as the tile, or in two lanes of a column, which a flush adds up.
+    """
     if term.looks_up or core.encoding is not Encoding.SIGNED:
         return False
-    return isa[term.op].operands[term.column].type.sign == "s" and term.acc_type.bits == isa.tile.bits
+    adds_signed = term.acc_type.bits == isa.tile.bits or (term.lanes > 1 and term.acc_type.sign == "s")
+    return isa[term.op].operands[term.column].type.sign == "s" and adds_signed
 
 
-def _fits_operands(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool:
+def _fits_operands(isa: Isa, term: ProductTerm, digit: Digit, *, signed: bool) -> bool:
     """Return whether codes fit the instruction's operands, with a bit for the sign, and their sum its result."""
     if term.looks_up:
         return True
+    row_bits, column_bits = digit.widths
     if term.crosses:
         greatest = greatest_sum(row_bits, column_bits)
         return greatest < 1 << isa.word.bits and greatest**2 < 1 << term.acc_type.bits
-    operands, max_result = isa[term.op].operands, term.positions * ((1 << row_bits) - 1) * ((1 << column_bits) - 1)
-    given = ((term.row, row_bits), (term.column, column_bits))
+    operands, max_result = isa[term.op].operands, digit.max_sum(term.positions // term.lanes, signed=signed)
+    given = ((term.row, row_bits), *([] if signed else [(term.column, column_bits)]))
     fits = all(bits < operands[k].type.bits or operands[k].type.sign == "u" for k, bits in given)
     return fits and max_result < 1 << term.acc_type.bits - (term.acc_type.sign == "s")
 

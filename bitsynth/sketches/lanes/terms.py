@@ -40,6 +40,8 @@ from bitsynth.sketches.lanes.pairs import Pairing
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
+_LANES_OF_SUMS = 2
+"""Lanes of results that a slot may have instead of one."""
 WIDE = 2
 """Bytes of a code that is widened to 16 bits before it is multiplied."""
 
@@ -53,6 +55,7 @@ class ProductTerm:
         row: Its operand with the row's codes; `column` and `acc` are those of columns and of the accumulator.
         acc: None if the instruction does not accumulate: then `add` adds its result.
         positions: Positions of K that it covers, of `code_bytes` bytes each.
+        lanes: Lanes of the accumulator in which a column has its sums; a flush adds them up.
         slots: Slots of the row's operand, of which the immediate selects one.
         add_codes: The instruction that adds a row's code and a column's code before they are multiplied, if there is
             one: each product is then for two neighbours (`kernel.program`: `cross_terms`).
@@ -71,6 +74,7 @@ class ProductTerm:
     slots: int = 1
     code_bytes: int = 1
     add_codes: str = ""
+    lanes: int = 1
 
     @property
     def crosses(self) -> bool:
@@ -118,7 +122,8 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if lanes and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
-    terms = tuple(t for t in every if t.method == method)
+    has_dot = any(t.method == "dot" for t in every)  # One instruction then does what two lanes and an addition do.
+    terms = tuple(t for t in every if t.method == method and not (has_dot and t.lanes > 1))
     if not terms:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
     return terms
@@ -195,16 +200,20 @@ def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTe
         for size in _SLOT_BYTES[code_bytes - 1 :]:
             slots = lanes // size
             halves = [instr.name, *([high] if high else [])] if slots == 2 * instr.out.lanes else [instr.name]
-            if slots != len(halves) * instr.out.lanes:
+            of_column = _LANES_OF_SUMS if _has_lanes_of_sums(isa, instr, slots, size) else 1
+            if slots * of_column != len(halves) * instr.out.lanes:
                 continue
             acc = rest[0] if rest else None
-            if all(_multiplies(isa, isa[op], (row, column, acc), size, h) for h, op in enumerate(halves)):
-                method = "dot" if size == DOT_POSITIONS else "multiply"
+            given_lanes = (row, column, acc)
+            if all(_multiplies(isa, isa[op], given_lanes, size, h, of_column=of_column) for h, op in enumerate(halves)):
+                method = "dot" if size == DOT_POSITIONS and of_column == 1 else "multiply"
                 add = None if rest else adder(isa, instr.out)
                 upper = halves[1] if len(halves) == 2 else None
                 slot = size * code_bytes
                 places = (row, column, acc, slot, size)
-                yield ProductTerm(method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes)
+                yield ProductTerm(
+                    method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes, lanes=of_column
+                )
 
 
 def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
@@ -221,13 +230,24 @@ def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[Prod
             yield ProductTerm(method, instr.name, None, *places, instr.out, None, slots, code_bytes)
 
 
+def _has_lanes_of_sums(isa: Isa, instr: Instr, slots: int, size: int) -> bool:
+    """Return whether a slot may have two lanes of results: sums of several products, narrower than the tile's lanes."""
+    return slots * _LANES_OF_SUMS == instr.out.lanes and size > _LANES_OF_SUMS and instr.out.bits < isa.tile.bits
+
+
 def _multiplies(
-    isa: Isa, instr: Instr, places: tuple[int, int, int | None], size: int, half: int = 0, slot: int | None = None
+    isa: Isa,
+    instr: Instr,
+    places: tuple[int, int, int | None],
+    size: int,
+    half: int = 0,
+    slot: int | None = None,
+    of_column: int = 1,
 ) -> bool:
     """Return whether lane i is the sum of the products of slot i's codes and the row's, plus the accumulator.
 
     `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the
-    one that the immediate is.
+    one that the immediate is. A slot may have several lanes, each with its part of the products.
     """
     row, column, acc = places
     lanes = instr.operands[row].type.lanes
@@ -240,10 +260,11 @@ def _multiplies(
         args[acc] = before
     given = rows if slot is None else rows[slot * size : (slot + 1) * size] * (lanes // size)
     left, right = (given, columns) if row < column else (columns, given)
-    first = half * instr.out.lanes * size
+    each = size // of_column
+    first = half * instr.out.lanes * each
     want = []
     for i in range(instr.out.lanes):
-        bytes_ = range(first + i * size, first + (i + 1) * size)
+        bytes_ = range(first + i * each, first + (i + 1) * each)
         summed = total(product(left[b], right[b]) for b in bytes_)
         want.append(summed if acc is None else add_forms(before[i], summed))
     return _gives(instr, 1, args, want, slot or 0)

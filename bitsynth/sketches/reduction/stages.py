@@ -35,11 +35,34 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_flush, tak
 
 
 @dataclass(frozen=True)
+class SumLanes:
+    """The lanes of an accumulator: their type, whether sums may be negative, and how many a column has.
+
+    Example: of 16 lanes, two a column, lanes 0 and 1 have the sums of column 0, lanes 2 and 3 those of column 1.
+    """
+
+    kind: VecType
+    signed: bool = False
+    lanes: int = 1
+
+    @property
+    def most(self) -> int:
+        """The greatest sum that a lane holds, and the size of the least if sums are signed."""
+        return (1 << self.kind.bits - self.signed) - 1
+
+    def fill(self, most: int) -> Register:
+        """Return an accumulator every lane of which holds a sum of at most that size."""
+        least = -most if self.signed else 0
+        places = (divmod(i, self.lanes) for i in range(self.kind.lanes))
+        return Register(self.kind, tuple(variable((column, part, 0), least, most) for column, part in places))
+
+
+@dataclass(frozen=True)
 class LaneSums:
     """The content of accumulators of type `start`: `steps` steps, each of which adds up to `increment` to a lane.
 
     The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by that many bits
-    between one and the next, and the last of them adds to the tile.
+    between one and the next, and the last of them adds to the tile. `signed` and `lanes` are those of `SumLanes`.
     """
 
     start: VecType
@@ -47,6 +70,13 @@ class LaneSums:
     steps: int
     coef: int
     shifts: tuple[int, ...] = ()
+    signed: bool = False
+    lanes: int = 1
+
+    @property
+    def of_start(self) -> SumLanes:
+        """The lanes of the accumulators."""
+        return SumLanes(self.start, self.signed, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -73,12 +103,12 @@ class WideningStage:
 
 @dataclass(frozen=True)
 class WideningPath:
-    """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost.
+    """Stages from accumulators with lanes `start` to the tile, how often each is run, and what all cost.
 
     It serves one pass more than there are `shifts`: each shifts its sums left by that many bits for the next.
     """
 
-    start: VecType
+    start: SumLanes
     stages: tuple[WideningStage, ...]
     runs: tuple[int, ...]
     cost: float
@@ -87,9 +117,9 @@ class WideningPath:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The tile lane each lane of the accumulator ends in."""
-        places = tuple(range(self.start.lanes))
-        width = self.start.lanes
+        """The tile lane each column of the accumulator ends in."""
+        width = self.start.kind.lanes // self.start.lanes
+        places = tuple(range(width))
         for stage in self.stages:
             places = tuple(p // width * len(stage.order) + stage.order[p % width] for p in places)
             width = stage.kind.lanes
@@ -123,21 +153,21 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
         return None
     stages: list[WideningStage] = []
     counts: list[int] = []
-    have, most, runs, registers, cost = sums.start, sums.increment, sums.steps, 1, 0.0
+    have, most, runs, registers, cost = sums.of_start, sums.increment, sums.steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
         most *= _count_held(shifts) if last else 1
-        times = min(((1 << have.bits) - 1) // most, runs)
+        times = min(have.most // most, runs)
         stage = _stage(isa, have, times * most, kind, sums.coef if last else -1, times, metric) if times else None
         if stage is None:
             return None
         runs = -(-runs // times)
         cost += (stage[1] + metric(isa.gate)) * registers * runs * (1 if last else len(shifts) + 1)
-        have, most, registers = kind, times * most, registers * stage[0].registers
+        have, most, registers = SumLanes(kind), times * most, registers * stage[0].registers
         stages.append(stage[0])
         counts.append(runs)
     cost += moving * registers * runs
-    path = WideningPath(sums.start, tuple(stages), tuple(counts), cost, shifts)
+    path = WideningPath(sums.of_start, tuple(stages), tuple(counts), cost, shifts)
     return _with_shifts(isa, path, metric) if shifts else path
 
 
@@ -181,7 +211,7 @@ def unmixed_first(isa: Isa, path: WideningPath, span: int, metric: Metric) -> Wi
 
     NoKernel if nothing separates them.
     """
-    cost, unmix = cheapest_unmixing(isa, path.start, span, metric)
+    cost, unmix = cheapest_unmixing(isa, path.start.kind, span, metric)
     first, *rest = path.stages
     stages = (replace(first, unmix=unmix), *rest)
     return replace(path, stages=stages, cost=path.cost + cost / 2 * path.runs[0] * (len(path.shifts) + 1))
@@ -189,20 +219,15 @@ def unmixed_first(isa: Isa, path: WideningPath, span: int, metric: Metric) -> Wi
 
 @lru_cache(maxsize=4096)
 def _stage(
-    isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
+    isa: Isa, have: SumLanes, most: int, kind: VecType, coef: int, times: int, metric: Metric
 ) -> tuple[WideningStage, float] | None:
     trace = Trace(isa, LinearDomain(1))
-    acc = trace.bind(Value("acc"), fill(have, most))
+    acc = trace.bind(Value("acc"), have.fill(most))
     flush = cheapest_flush(trace, [acc], coef, metric, kind)
     if flush is None:
         return None
     cost, moves, order, write_back = flush
     return WideningStage(times, moves, write_back, kind, order, coef), cost
-
-
-def fill(kind: VecType, most: int) -> Register:
-    """Return an accumulator of type `kind`, every lane of which holds a sum in [0, most]."""
-    return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))
 
 
 Nest = tuple[tuple[Loop, ...], tuple[Step, ...], tuple[Value, ...]]
@@ -220,7 +245,7 @@ def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool,
         accs = tuple(Acc(w, str(stage.kind), a) for w, a in zip(wider, after, strict=True))
         times = path.stages[len(loops)].trip_count
         loops.append(Loop(times, lines, accs))
-        names, have = wider, stage.kind
+        names, have = wider, SumLanes(stage.kind)
     if number < len(path.shifts):
         return (tuple(loops), *_double_accumulators(isa, path, names, path.shifts[number], constants))
     last = path.stages[-1]
@@ -236,7 +261,7 @@ def _double_accumulators(
     kind = path.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in names:
-        trace.bind(name, fill(kind, 1))
+        trace.bind(name, SumLanes(kind).fill(1))
     out = list(names)
     for _ in range(times):
         assert path.double is not None
@@ -247,7 +272,7 @@ def _double_accumulators(
 def _take(
     isa: Isa,
     stage: WideningStage,
-    have: VecType,
+    have: SumLanes,
     names: Sequence[Value],
     into: Sequence[Value],
     constants: ConstantPool,
@@ -258,9 +283,9 @@ def _take(
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
     out: list[Value] = []
     for name in names:
-        trace.bind(name, fill(have, 1))
+        trace.bind(name, have.fill(1))
     for k, name in enumerate(_unmix_lanes(trace, stage, names)):
-        trace.bind(name, fill(have, 1))
+        trace.bind(name, have.fill(1))
         sums = [name]
         for move in stage.moves:
             sums = move.apply(trace, sums)
