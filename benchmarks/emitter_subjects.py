@@ -475,7 +475,7 @@ class NetworkSubject:
             for name in step.inputs:
                 count = buffers_of[name].bytes
                 at = self._text.plan.offsets[alias_root(buffers_of, name)]
-                arena[at : at + count] = _codes(rng, layer_programs.CODES.bits, count, fill)
+                arena[at : at + count] = _codes(rng, layer_programs.BITS, count, fill)
             x, y = np.zeros(1 << 16, np.float32), np.zeros(1 << 16, np.float32)
             call = getattr(library, f"{NAME}_run_steps")
             status = call(

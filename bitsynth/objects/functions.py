@@ -44,7 +44,8 @@ class DeclaredNumber:
 class CallBuffer:
     """A buffer of a call: its bytes, the alignment that is promised, and whether it is written.
 
-    What is read holds codes of `code_bits` bits, a byte each. What is written has no values before.
+    What is read holds codes of `code_bits` bits, a byte each. What is written has no values before, unless it `is_read`
+    too.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CallBuffer:
     aligned: int = 1
     written: bool = False
     code_bits: int = 8
+    is_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,9 @@ def _compare(processor: CodeProcessor, memory: TableMemory, call: DeclaredCall, 
     memory.code_bits |= {x.name: x.code_bits for x in call.buffers}
     memory.written.clear()
     memory.stored_at.clear()
+    for x in call.buffers:
+        if x.written and x.is_read:
+            memory.written |= {starts[x.name] + k: (x.name, k) for k in range(x.size)}
     arguments = [starts[x] if isinstance(x, str) else x for x in call.arguments]
     stack, back = layout.start("stack"), layout.start("back")
     processor.call(_address(file, call.function), arguments, stack=stack, back=back)
@@ -166,7 +171,7 @@ def _compare(processor: CodeProcessor, memory: TableMemory, call: DeclaredCall, 
         if None in data:
             raise _Different(f"{where}: not written")
         have = values.content([x for x in data if x is not None])
-        last = processor.text_at(memory.stored_at[at])
+        last = processor.text_at(memory.stored_at[at]) if at in memory.stored_at else "not written"
         _require_equal(memory, have, declared.value, f"{last}: {where}", call)
     return len(call.numbers)
 

@@ -63,7 +63,7 @@ class CallMemory:
         """Add `size` bytes of stack below `top` for a call."""
         assert isinstance(top, int)
         self.arrays.append(MemoryPlace(STACK, top - size, size, writable=True))
-        self.stack_from = 0
+        self.stack_from = top - size
 
     def keep_stack(self, address: GeneralNumber) -> None:
         """Forget what was written to the stack below `address`."""

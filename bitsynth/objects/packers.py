@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,6 +140,8 @@ class PackerDeclarations:
         yield from self._rows("pack_rows")
         if packs_words(self._kernel):
             yield from self._rows("pack_words")
+        if self._kernel.together > 1:
+            yield from self._pairs()
         for operand in ("act", "wgt"):
             yield from self._operands(operand)
 
@@ -222,6 +225,37 @@ class PackerDeclarations:
         sizes = f"{count} rows of {k} codes"
         given = (*arguments, "packed", apart, "terms", "affines")
         return DeclaredCall(f"{self._name}_{function}", sizes, given, buffers, tuple(numbers))
+
+    def _pairs(self) -> Iterator[DeclaredCall]:
+        """Yield calls of what merges rows, with sizes about those of registers."""
+        whole, lanes = self._kernel.row_bytes, load(self._kernel.isa).word.lanes
+        for count, ahead, size in (
+            (0, 1, whole),
+            (0, 2, whole),
+            (1, 1, whole),
+            (2, 1, whole),
+            (3, 1, -(-4 * lanes // whole) * whole),
+            (5, 2, whole),
+        ):
+            yield self._pair_call(count, ahead, size)
+
+    def _pair_call(self, count: int, ahead: int, size: int) -> DeclaredCall:
+        """Return the call that gives rows of half bytes partners that are so many rows `ahead`, if there are any."""
+        half, apart = 8 // self._kernel.together, size + _WORD
+        rows = CallBuffer("halves", count * apart, written=True, code_bits=half, is_read=True)
+        numbers = []
+        for row, at in product(range(count), range(size)):
+            members = [row + ahead * n for n in range(self._kernel.together)]
+            value = total(
+                (bit(((rows.name, member * apart + at), j)), 1 << half * n + j)
+                for n, member in enumerate(members)
+                if member < count
+                for j in range(half)
+            )
+            numbers.append(DeclaredNumber(rows.name, row * apart + at, 1, value))
+        sizes = f"{count} rows of {size} bytes, partners {ahead} ahead"
+        given = (count, ahead, size, rows.name, apart)
+        return DeclaredCall(f"{self._name}_pair_rows", sizes, given, (rows,), tuple(numbers))
 
     def _row(self, steps: int, code: Callable[[int], CodeBits | None]) -> Iterator[_Placed]:
         """Yield the numbers of a packed row."""

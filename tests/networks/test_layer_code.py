@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from support.layer_programs import CASES, HIGH, WIDE, text_of, write_files
+from support.layer_programs import BITS, CASES, HIGH, PAIRED, WIDE, text_of, write_files
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import SpecError
@@ -28,13 +28,13 @@ def compiled(source, folder, out, compiler="gcc", flags=("-O2", "-mavx2")):
     return out
 
 
-def build(folder, isa, compiler, *flags):
+def build(folder, isa, compiler, *flags, bits=BITS):
     """Write the network's C into a folder, and the object of each file."""
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     if features.arch() != "x86_64" or not shutil.which(compiler):
         pytest.skip(f"needs {compiler} for x86_64")
-    write_files(text_of(isa), folder)
+    write_files(text_of(isa, bits), folder)
     for source in sorted(folder.glob("*.c")):
         if source.stem != "main" and not source.stem.endswith("_selftest"):
             compiled(source, folder, source.with_suffix(".o"), compiler, flags)
@@ -47,7 +47,13 @@ def built(tmp_path_factory):
     return build(tmp_path_factory.mktemp("net"), "avx2", "gcc", "-O2", "-mavx2")
 
 
-def verdicts(folder, layers=(), changed=None, isa="avx2"):
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory):
+    """The same of layers whose kernels read pairs of rows."""
+    return build(tmp_path_factory.mktemp("paired"), "avx2", "gcc", "-O2", "-mavx2", bits=1)
+
+
+def verdicts(folder, layers=(), changed=None, isa="avx2", bits=BITS):
     """What is shown of the layers of these names, or of all; `changed` takes the place of the object of its name."""
     from bitsynth.network.machine_code import prove
     from bitsynth.objects.library import CompiledLibrary, LibraryObject
@@ -55,7 +61,7 @@ def verdicts(folder, layers=(), changed=None, isa="avx2"):
     paths = [changed if changed and changed.name == path.name else path for path in sorted(folder.glob("*.o"))]
     objects = tuple(LibraryObject(path.name, path, 0, 0, frozenset(), ()) for path in paths)
     library = CompiledLibrary(folder / "libnet.a", "", objects)
-    return prove.prove_layers(library, [text_of(isa)], lambda *_: None, only={*layers} or None)
+    return prove.prove_layers(library, [text_of(isa, bits)], lambda *_: None, only={*layers} or None)
 
 
 def test_each_activation_meets_its_weight(built):
@@ -195,6 +201,39 @@ def test_a_wrong_runtime_is_refused(built, tmp_path, what):
     (shown,) = verdicts(built, [layer], compiled(source, built, tmp_path / f"{source.stem}.o"))
     assert shown.verdict == "refused", shown
     assert " at 0x" in shown.why or "no instruction stores it" in shown.why
+
+
+@pytest.mark.slow
+def test_pairs_of_rows_meet_their_weights(paired):
+    """Each row of a pair, also those at the ends of lines of odd width."""
+    shown = verdicts(paired, bits=1)
+    assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in PAIRED]
+    assert shown[0].results == HIGH * WIDE * PAIRED["direct"].out_channels
+
+
+PAIR_MUTANTS = {
+    "the next pixel": ("next = bs_step(c, l->stride_w), last", "next = bs_step(c, l->stride_h), last", "strided"),
+    "the end of a line": ("memcpy(line + c->end_at, line + last", "memcpy(line + c->end_at, line + 0 * last", "direct"),
+    "the next line": ("next = bs_step(c, c->layer->stride_h)", "next = bs_step(c, c->layer->stride_w)", "strided"),
+    "bytes of a pixel": (
+        "c->grid_w, next, c->pixel_bytes, line",
+        "c->grid_w, next, c->pixel_bytes - 16, line",
+        "codes",
+    ),
+}
+"""By what is wrong in bs_pack.c: its text, what takes the place of that, and a layer that it changes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", PAIR_MUTANTS)
+def test_a_runtime_that_merges_other_rows_is_refused(paired, tmp_path, what):
+    old, new, layer = PAIR_MUTANTS[what]
+    text = (paired / "bs_pack.c").read_text()
+    assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
+    source = tmp_path / "bs_pack.c"
+    source.write_text(text.replace(old, new))
+    (shown,) = verdicts(paired, [layer], compiled(source, paired, tmp_path / "bs_pack.o"), bits=1)
+    assert shown.verdict == "refused", shown
 
 
 def test_columns_are_decoded_as_they_were_packed():

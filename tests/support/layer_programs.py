@@ -11,6 +11,7 @@ import numpy as np
 from bitsynth import Conv2d, Residual, Thresholds
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Edge, Integers, Reals
+from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.network.arena import plan_arena
 from bitsynth.network.library import NetworkText
 from bitsynth.network.program import Buffer, Format, LayerStep, NetworkProgram, PlainStep, caller_format
@@ -18,7 +19,8 @@ from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 CHANNELS, HIGH, WIDE = 6, 5, 7
-CODES = MatmulOperand(2, Encoding.UNSIGNED)
+BITS = 2
+"""Bits of the codes, and of the weights."""
 QUANTIZE = f"for (size_t k = 0; k < {CHANNELS * HIGH * WIDE}; ++k)\n    out0[k] = (uint8_t)in0[k];"
 
 
@@ -46,43 +48,48 @@ CASES = {
     "kept": Case(100, (3, 3), {"padding": 1, "epilogue": "kept residual"}, {"gather": "direct"}),
 }
 """Layers by name; a residual is what the layer "codes" made."""
+PAIRED = {name: case for name, case in CASES.items() if case.schedule["gather"] in gathers(pairs=True)}
+"""Those that kernels of pairs of rows can have."""
 
 
-def _epilogue(name: str, channels: int, rng: np.random.Generator) -> Any:
-    levels = np.sort(rng.integers(-20, 20, (channels, 3)), axis=1)
+def _epilogue(name: str, channels: int, bits: int, rng: np.random.Generator) -> Any:
+    levels = np.sort(rng.integers(-20, 20, (channels, (1 << bits) - 1)), axis=1)
     residual = {"residual": Residual(), "kept residual": Residual(keep_sum=True)}.get(name)
     return Thresholds(levels, residual=residual)
 
 
-def conv_of(name: str, isa: str) -> Conv2d:
-    """The layer of a case."""
+def conv_of(name: str, isa: str, bits: int = BITS) -> Conv2d:
+    """The layer of a case, of pairs of rows if codes have one bit."""
     case, rng = CASES[name], np.random.default_rng([*name.encode()])
     how = {**case.how}
     if "epilogue" in how:
-        how["epilogue"] = _epilogue(how["epilogue"], case.out_channels, rng)
+        how["epilogue"] = _epilogue(how["epilogue"], case.out_channels, bits, rng)
     weight = rng.integers(-1, 2, (case.out_channels, CHANNELS // how.get("groups", 1), *case.kernel))
     bias = rng.integers(-9, 9, case.out_channels)
     common: dict[str, Any] = {"isa": isa, "weight_encoding": "ternary", "bias": bias, "image": (HIGH, WIDE)}
-    plain = Conv2d(np.zeros((case.out_channels, CHANNELS, 3, 3), int), 2, 2, isa=isa, weight_encoding="ternary")
-    return Conv2d(weight, 2, 2, schedule=msgspec.structs.replace(plain.schedule, **case.schedule), **common, **how)
+    schedule = LayerSchedule(isa, "pairs", 64, "direct")
+    if bits > 1:
+        zeros = np.zeros((case.out_channels, CHANNELS, 3, 3), int)
+        schedule = Conv2d(zeros, bits, BITS, isa=isa, weight_encoding="ternary").schedule
+    return Conv2d(weight, bits, BITS, schedule=msgspec.structs.replace(schedule, **case.schedule), **common, **how)
 
 
 @cache
-def text_of(isa: str) -> NetworkText:
-    """The C of the network of all cases."""
-    convs = {name: conv_of(name, isa) for name in CASES}
-    edges = {x: Edge(x, (1, CHANNELS, HIGH, WIDE), "float32", Integers.between(0, 3)) for x in ("x", "q")}
+def text_of(isa: str, bits: int = BITS) -> NetworkText:
+    """The C of the network of all cases, or with codes of one bit of all `PAIRED` ones."""
+    convs = {name: conv_of(name, isa, bits) for name in (CASES if bits > 1 else PAIRED)}
+    of_codes = Integers.between(0, (1 << bits) - 1)
+    codes = Format.codes(MatmulOperand(bits, Encoding.UNSIGNED))
+    edges = {x: Edge(x, (1, CHANNELS, HIGH, WIDE), "float32", of_codes) for x in ("x", "q")}
     buffers = {"x": Buffer("x", edges["x"], caller_format(edges["x"]), "input")}
-    buffers["q"] = Buffer("q", edges["q"], Format.codes(CODES))
+    buffers["q"] = Buffer("q", edges["q"], codes)
     steps: list[Any] = [PlainStep(("quantize",), ("x",), ("q",), QUANTIZE)]
     for name, conv in convs.items():
         high, wide = conv.geometry.output(HIGH, WIDE)
-        kind = Integers.between(0, 3) if conv.packed.out_type == np.uint8 else Integers.between(-3000, 3000)
+        kind = of_codes if conv.packed.out_type == np.uint8 else Integers.between(-3000, 3000)
         edges[name] = Edge(name, (1, conv.geometry.out_channels, high, wide), "float32", kind)
         layout = Layout.PLAIN if conv.out_layout == Layout.NCHW else Layout.NHWC
-        made = (
-            Format.codes(CODES) if conv.packed.out_type == np.uint8 else Format(str(conv.packed.out_type), None, layout)
-        )
+        made = codes if conv.packed.out_type == np.uint8 else Format(str(conv.packed.out_type), None, layout)
         buffers[name] = Buffer(name, edges[name], made)
         residual = ("codes",) if "residual" in CASES[name].how.get("epilogue", "") else ()
         sums = (f"{name} sum",) if conv.packed.kept_type else ()

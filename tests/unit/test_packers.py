@@ -23,6 +23,7 @@ from bitsynth.store.matmul import MATMUL
 pytestmark = pytest.mark.toolchains
 
 BYTES, WORDS = "bs_mm_a4u_w4b_s32_avx2_8x16x4", "bs_mm_a1u_w1b_s32_avx512_12x32x64"
+PAIRS = "bs_mm_a1u_w1b_s32_avx2_8x32x12"
 
 
 def kernel_of(name):
@@ -52,11 +53,15 @@ def proved(path, name):
 
 @pytest.mark.parametrize(
     ("name", "compiler"),
-    [(BYTES, "gcc"), *(pytest.param(*x, marks=pytest.mark.slow) for x in [(WORDS, "gcc"), (BYTES, "clang")])],
+    [
+        (BYTES, "gcc"),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in [(WORDS, "gcc"), (BYTES, "clang"), (PAIRS, "gcc")]),
+    ],
 )
 def test_packers_are_proved(tmp_path, name, compiler):
     verdicts = proved(compiled(tmp_path, name, compiler=compiler), name)
-    assert {*verdicts} == {"act_bytes", "wgt_bytes", "pack_rows", "pack_words", "pack_act", "pack_wgt"}
+    functions = {"act_bytes", "wgt_bytes", "pack_rows", "pack_words", "pack_act", "pack_wgt"}
+    assert {*verdicts} == functions | ({"pair_rows"} if name == PAIRS else set())
     assert all(x.is_proved and x.calls > 5 and x.functions for x in verdicts.values()), verdicts
     assert sum(x.numbers for x in verdicts.values()) > 3000
 
@@ -73,11 +78,15 @@ WRONG = {
     "long rows of an operand": (BYTES, "1, k, codes + row * apart, 0,", "1, k, codes + row * (apart - k / 64), 0,"),
     "a size that no object has": (BYTES, "inputs > PTRDIFF_MAX || ", ""),
     "a product that overflows": (BYTES, "&z) ? SIZE_MAX : z;", "&z) ? z : z;"),
+    "another half": (PAIRS, "next[i] << 4", "next[i] << 3"),
+    "a last partner": (PAIRS, "if (rows > 1)", "if (rows > 2)"),
     "a result": (BYTES, "codes, 1, n, packed);\n    return 0;", "codes, 1, n, packed);\n    return 1;"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", WRONG)
+@pytest.mark.parametrize(
+    "change", [pytest.param(x, marks=pytest.mark.slow) if name == PAIRS else x for x, (name, *_) in WRONG.items()]
+)
 def test_a_wrong_packer_is_refused_with_codes_that_show_it(tmp_path, change):
     name, old, new = WRONG[change]
     with pytest.raises(Refuted, match=rf"{name}_\w+: with .*: it is -?\d+, want \d+"):

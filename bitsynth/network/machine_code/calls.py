@@ -7,6 +7,7 @@ has a name that says where it comes from:
 
     NamedBytes("in", 0), 17         byte 17 of the activations
     NamedBytes("row", 3), 40        byte 40 of the row that packing number 3 made of some codes
+    NamedBytes("pair", 1), 40       byte 40 of two rows that share bytes, merged by number 1 of such calls
     NamedBytes("term", 3), 0        byte 0 of the term of that row
     NamedBytes("sums", 5), 260      byte 260 of the accumulators that call number 5 of a microkernel computed
     NamedBytes("results", 2), 9     byte 9 of the results that call number 2 of a program made of accumulators
@@ -21,7 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes, named
 from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import MemoryPlace, NotShown
@@ -49,6 +50,7 @@ class KernelShape:
         of_codes: Whether a packed row is its codes, `code_bytes` bytes each.
         has_terms: Whether tiles start from a number of each row too.
         slack: Bytes that may be written behind a packed row.
+        together: Rows that share bytes, two or one: the others' addresses are not read.
     """
 
     rows: int
@@ -60,6 +62,7 @@ class KernelShape:
     code_bytes: int
     has_terms: bool
     slack: int
+    together: int
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class StepCall:
 
     Attributes:
         packed: The codes of each packing, by its number.
+        pairs: The bytes of both rows of each pair, by its number.
         kernel_calls: The calls of microkernels, by number.
         program_calls: The calls of programs, by number.
     """
@@ -147,6 +151,7 @@ class StepCall:
     processor: CodeProcessor
     code: LinkedCode
     packed: list[CodeArray] = field(default_factory=list)
+    pairs: list[tuple[Bytes, Bytes]] = field(default_factory=list)
     kernel_calls: list[KernelCall] = field(default_factory=list)
     program_calls: list[ProgramCall] = field(default_factory=list)
 
@@ -161,6 +166,8 @@ class StepCall:
             name: lambda: self._multiply(shape),
             f"{name}_pack_rows": lambda: self._pack_rows(shape),
         }
+        if shape.together > 1:
+            stubs[f"{name}_pair_rows"] = self._pair_rows
         for function, stub in stubs.items():
             self.processor.stubs[self.code.function(function)] = stub
 
@@ -227,6 +234,31 @@ class StepCall:
                 memory.set_bytes(terms + INT32_BYTES * row, term.bytes(0, INT32_BYTES))
             self.packed.append(numbered(data))
 
+    def _pair_rows(self) -> None:
+        """Merge each row's partner into its bytes, and give these a name."""
+        memory = self.processor.memory
+        count, ahead, size, packed, apart = map(self._number, range(5))
+        if count > 1 and apart < size:
+            raise WrongCall(f"rows of {size} bytes that are merged are {apart} from each other")
+        for row in range(count - ahead):
+            own, partner = (memory.bytes_at(packed + k * apart, size) for k in (row, row + ahead))
+            if any(named(byte, "pair") for byte in own):
+                raise WrongCall("a row that has a partner is merged with another")
+            memory.set_bytes(packed + row * apart, NamedBytes("pair", len(self.pairs)).bytes(0, size))
+            self.pairs.append((own, self._row_of(partner, 0)))
+
+    def _row_of(self, data: Bytes, member: int) -> Bytes:
+        """Return the bytes of the first (0) or second (1) row that bytes hold; None for a second that there is not."""
+        row = Bytes()
+        for byte in data:
+            of_pair = named(byte, "pair")
+            if of_pair is not None:
+                number, place = of_pair
+                row.append(self.pairs[number][member][place])
+            else:
+                row.append(None if member else byte)
+        return row
+
     def _multiply(self, shape: KernelShape) -> None:
         """Compute tiles: read weights, rows and their terms; write accumulators, each with a name."""
         memory = self.processor.memory
@@ -240,6 +272,8 @@ class StepCall:
             int.from_bytes(self._read_known(pointers + WORD * k, WORD, "addresses of rows"), "little")
             for k in range(shape.rows * segments)
         ]
+        # Rows that share bytes are read where the first of them is.
+        addresses = [addresses[k - k % shape.rows % shape.together] for k in range(len(addresses))]
         size = steps * shape.row_bytes
         read = [(pointers, WORD * len(addresses)), *((address, size) for address in addresses)]
         if shape.has_terms:
@@ -252,6 +286,8 @@ class StepCall:
             [memory.bytes_at(addresses[s * shape.rows + row], size) for s in range(segments)]
             for row in range(shape.rows)
         ]
+        if shape.together > 1:
+            rows = [[self._row_of(x, row % shape.together) for x in each] for row, each in enumerate(rows)]
         call = KernelCall(
             kernel=shape,
             tiles=tiles,

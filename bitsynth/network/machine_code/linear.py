@@ -19,7 +19,7 @@ Bytes = list[Byte | None]
 class NamedBytes(NamedTuple):
     """The name of unknown bytes of a layer's run: what they are, and which of several."""
 
-    kind: Literal["in", "out", "row", "term", "sums", "results"]
+    kind: Literal["in", "out", "row", "pair", "term", "sums", "results"]
     number: int
 
     def bytes(self, first: int, size: int) -> Bytes:

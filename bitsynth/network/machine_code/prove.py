@@ -188,7 +188,6 @@ class LayerProof:
             "packed words are not covered": Layout.PACKED in {spec.layout, spec.out_layout}
             or (program is not None and program.spec.planes > 0),
             "kernels whose rows hold weights are not covered": core.swapped,
-            "kernels of pairs of rows are not covered": core.together > 1,
             "kernels with products of neighbours are not covered": core.cross_terms != 0,
             "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
             "weights with a zero point are not covered": layer.plan.product != kernel.spec,
@@ -291,6 +290,7 @@ def _kernel_shape(kernel: MatmulKernel) -> KernelShape:
         code_bytes=core.code_bytes,
         has_terms=has_row_terms(core, kernel.spec),
         slack=load(core.isa).word.lanes,
+        together=core.together,
     )
 
 
