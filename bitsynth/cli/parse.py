@@ -10,7 +10,7 @@ from bitsynth.errors import SpecError
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
-    from bitsynth.graph import InputCodes
+    from bitsynth.graph.read import InputCodes, ReadOptions
 
 MAX_PIXELS = (1 << 15) - 1
 
@@ -78,9 +78,26 @@ def parse_fixed(texts: Sequence[str] | None) -> dict[str, int | float]:
     return fixed
 
 
+def read_options(
+    batch: int | None,
+    reference: str | None,
+    codes: InputCodes | None,
+    shapes: Sequence[str] | None,
+    fixed: Sequence[str] | None,
+) -> ReadOptions:
+    """Return the options with which a command reads a file; SpecError for texts that are no shapes or numbers."""
+    return {
+        "batch": batch,
+        "reference": reference,
+        "codes": codes,
+        "shapes": parse_shapes(shapes),
+        "fixed": parse_fixed(fixed),
+    }
+
+
 def input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
     """Return what inputs without a quantizer hold; None by default, SpecError for a scale without bits."""
-    from bitsynth.graph import InputCodes
+    from bitsynth.graph.read import InputCodes
 
     if bits is None and (scale != 1.0 or encoding is not Encoding.UNSIGNED):
         raise SpecError("--input-scale and --input-encoding say more of the codes of --input-bits; give that too")

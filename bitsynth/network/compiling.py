@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.read import read
+from bitsynth.graph.read import ReadOptions, read
 from bitsynth.host.placement import widest
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
@@ -20,6 +19,14 @@ from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 
 
+class CompileOptions(ReadOptions):
+    """The options of `compile` that say what is compiled for what."""
+
+    isa: str
+    cpu: str
+    threads: int
+
+
 def compile(
     model: str | os.PathLike[str] | Any,
     *,
@@ -27,7 +34,7 @@ def compile(
     cpu: str = "",
     threads: int | Pool = 1,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[ReadOptions],
 ) -> Network:
     """Compile a quantized network: `net = compile("model.onnx")`, then `net(x)`.
 
@@ -52,7 +59,7 @@ def compile(
 
 
 def network_of(
-    graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress, options: Mapping[str, Any]
+    graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress, options: ReadOptions
 ) -> Network:
     """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")

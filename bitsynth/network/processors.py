@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from bitsynth.emit.c_names import require_name
 from bitsynth.errors import SpecError
+from bitsynth.graph.read import ReadOptions
 from bitsynth.isa.load import load
 from bitsynth.layers.pool import Pool
 from bitsynth.layers.processors import best_sets
@@ -26,7 +27,7 @@ def networks(
     isa: str = "auto",
     threads: int | Pool = 1,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[ReadOptions],
 ) -> dict[str, Network]:
     """Return the network of a file for each of `cpus`, on the best set of `isa`'s architecture that names it.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.errors import Refuted, SpecError
+from bitsynth.graph.read import ReadOptions
 from bitsynth.network import processors
 from bitsynth.network.certificate.read import NetworkCertificate, parse_certificate
 from bitsynth.network.certificate.write import ENDS
@@ -33,7 +34,7 @@ def require_of(record: NetworkCertificate, path: Path, model: Path, progress: Pr
             f"{path} is of a network whose input {', '.join(unknown)} was fixed to more numbers than it records; "
             "compile the network again and compare the folders"
         )
-    options: dict[str, Any] = {
+    options: ReadOptions = {
         "batch": reading.batch,
         "codes": reading.codes,
         "reference": record.reference,

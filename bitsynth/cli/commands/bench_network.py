@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -28,13 +28,14 @@ from bitsynth.cli.options.networks import (
     warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
+from bitsynth.cli.parse import input_codes, read_options
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
     from bitsynth.bench.network import NetworkTimes, StepTime
+    from bitsynth.network.compiling import CompileOptions
 
 _WIDE = ("by", "shape", "as", "us", "share", "pack", "product", "epilogue", "GMAC/s")
 _BRIEF = ("by", "shape", "us", "share")
@@ -83,13 +84,17 @@ def network(
     """
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
-    options: dict[str, Any] = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
-    options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
+    options: CompileOptions = {
+        **read_options(batch, reference, codes, shape, fix),
+        "isa": isa,
+        "cpu": cpu,
+        "threads": threads,
+    }
     with figures.tables(json_file):
         if device:
-            result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+            result = _measure_on_board(model, rounds, options, (device, device_runner), peers=peers)
         else:
-            result = _measure_here(model, isa, rounds, options, peers=peers)
+            result = _measure_here(model, rounds, options, peers=peers)
     if result and json_file:
         facts = asdict(result) | {"shares": result.shares}
         figures.write(json_file, figures.as_json(Basis(), [result.network.isa], network=facts))
@@ -97,7 +102,7 @@ def network(
         _draw(result, plot)
 
 
-def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
+def _measure_here(model: Path, rounds: int, options: CompileOptions, *, peers: bool) -> NetworkTimes:
     """Measure on this machine, and show it."""
     from bitsynth.bench import network_peers
     from bitsynth.bench.network import measure
@@ -106,7 +111,7 @@ def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *
     from bitsynth.network.compiling import compile
 
     with output.progress(f"bench {model.name}", bar=True) as say:
-        net = compile(model, isa=isa, progress=say, **options)
+        net = compile(model, progress=say, **options)
         require_native(load(net.program.isa).table)
         warn_of_fixed_batch(net.graph, options["batch"])
         missing = network_peers.missing(net.program.threads, model) if peers else {}
@@ -131,7 +136,7 @@ def _warn_of_missing(packages: Collection[str]) -> None:
 
 
 def _measure_on_board(
-    model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
+    model: Path, rounds: int, options: CompileOptions, device: tuple[str, str], *, peers: bool
 ) -> NetworkTimes | None:
     """Measure on a board, and show its times; None if an emulator ran it."""
     from bitsynth.bench.network import measure_on_board
@@ -140,8 +145,9 @@ def _measure_on_board(
 
     host, emulator = device
     with output.progress(f"bench {model.name}") as say, Device(host, emulator=emulator) as board:
-        isa = board.best_isa() if isa == "auto" else isa
-        net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
+        isa = board.best_isa() if options["isa"] == "auto" else options["isa"]
+        options = {**options, "isa": isa, "cpu": options["cpu"] or board.cpu(isa)}
+        net = compile(model, progress=say, **options)
         warn_of_fixed_batch(net.graph, options["batch"])
         say("compiling, copying, running")
         answer, result = measure_on_board(board, model, net, rounds, peers=peers)

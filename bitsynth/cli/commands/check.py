@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +27,7 @@ from bitsynth.cli.options.networks import (
     warn_of_fixed_batch,
 )
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
+from bitsynth.cli.parse import input_codes, read_options
 from bitsynth.errors import Refuted
 from bitsynth.printable import show
 from bitsynth.spec.matmul import Encoding
@@ -73,17 +73,16 @@ def check(
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
+    options = read_options(batch, reference, codes, shape, fix)
     with output.progress("check") as say, open_board(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
-        options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
-        options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
-        net = compile(model, isa=isa, threads=threads, progress=say, **options)
+        net = compile(model, isa=isa, cpu=cpu, threads=threads, progress=say, **options)
         warn_of_fixed_batch(net.graph, batch)
         inputs = checks.read_inputs(net.graph, data) if data else checks.draw(net.graph, count)
         peers_model = load_for_peers(model)
         if not isinstance(peers_model, bytes):
-            peers_model = fix_inputs(peers_model, net.reading["fixed"], options["shapes"], batch)
+            peers_model = fix_inputs(peers_model, net.reading["fixed"], options["shapes"] or {}, batch)
         result = checks.check_network(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +29,7 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.output import require_writable
-from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
+from bitsynth.cli.parse import input_codes, read_options
 from bitsynth.cli.reports.network_cells import by_whom, plain_reasons, shape_of, slow_products, step_name
 from bitsynth.cli.reports.weight_names import weight_names
 from bitsynth.files import reserve_folder, write_texts
@@ -85,13 +85,12 @@ def compile_network(
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
     with reserve_folder(to, _ADVICE), name_in_errors(model), output.progress("compile") as say:
-        options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
-        options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
-        options |= {"isa": isa, "threads": threads, "progress": say}
+        options = read_options(batch, reference, codes, shape, fix)
         for_processors = len(cpus) > 1
-        nets = (
-            processors.networks(model, cpus, **options) if for_processors else {cpu: compile(model, cpu=cpu, **options)}
-        )
+        if for_processors:
+            nets = processors.networks(model, cpus, isa=isa, threads=threads, progress=say, **options)
+        else:
+            nets = {cpu: compile(model, isa=isa, cpu=cpu, threads=threads, progress=say, **options)}
         say("writing C")
         write = partial(processors.files, nets=nets) if for_processors else nets[cpu].files
         files = write(library, weights_file=weights_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         facts = [
             {
                 **_facts(each, z3),
-                "verified": _count_checked(each, model),
+                "verified": _Checked.of(each, model).as_json(),
                 "further_files": further,
                 "objects": objects.facts if objects else None,
             }
@@ -68,7 +68,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         end = ReportLine("proved" if z3 else "checked", (_verdict(each.certificate, z3),), free=True)
         machine_code = [objects.line] if objects and each is checked[-1] else []
         print_lines(*heading, *each.lines, *machine_code, *others, end)
-        output.write(Text(_summary(_count_checked(each, model))))
+        output.write(Text(str(_Checked.of(each, model))))
 
 
 @dataclass
@@ -161,31 +161,48 @@ def require_around(whole: Path, checked: list[CheckedCertificate]) -> None:
     processors.require_around(whole, {each.certificate.cpu: each.library.text for each in checked if each.library})
 
 
-def _count_checked(each: CheckedCertificate, model: Path | None) -> dict[str, Any]:
-    """Return counts of checked things and the digests of the files, for scripts that compare them."""
-    certificate = each.certificate
-    counts = {
-        "steps": len(certificate.steps),
-        "steps_proved": len(certificate.proved),
-        "steps_of_plain_c": each.library.plain if each.library else 0,
-        "kernels": len(certificate.kernels),
-        "files": len(certificate.files),
-        "certificate": each.path.name,
-        "digest": certificate.digest,
-    }
-    if model:
-        counts |= {"model": model.name, "model_digest": hashlib.sha256(model.read_bytes()).hexdigest()}
-    return counts
+@dataclass(frozen=True)
+class _Checked:
+    """Counts of checked things and the digests of the files, for scripts that compare them."""
 
+    steps: int
+    steps_proved: int
+    steps_of_plain_c: int
+    kernels: int
+    files: int
+    certificate: str
+    digest: str
+    model: str = ""
+    model_digest: str = ""
 
-def _summary(counts: dict[str, Any]) -> str:
-    """Return the last line of the report: counts and digests."""
-    kernels, files = (output.count(counts[k], k.removesuffix("s")) for k in ("kernels", "files"))
-    proved = f"{counts['steps_proved']} of {output.count(counts['steps'], 'step')}"
-    of = f"of {counts['certificate']} with digest {counts['digest']}"
-    if "model" in counts:
-        of += f", of {counts['model']} with digest {counts['model_digest']}"
-    return f"verified  {proved}, {kernels}, {files}, {of}"
+    @classmethod
+    def of(cls, each: CheckedCertificate, model: Path | None) -> _Checked:
+        """Return those of a certificate, and of the model that it was compared with."""
+        certificate = each.certificate
+        return cls(
+            steps=len(certificate.steps),
+            steps_proved=len(certificate.proved),
+            steps_of_plain_c=each.library.plain if each.library else 0,
+            kernels=len(certificate.kernels),
+            files=len(certificate.files),
+            certificate=each.path.name,
+            digest=certificate.digest,
+            model=model.name if model else "",
+            model_digest=hashlib.sha256(model.read_bytes()).hexdigest() if model else "",
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return them by name, without those of a model if there is none."""
+        return {name: value for name, value in asdict(self).items() if value != ""}
+
+    def __str__(self) -> str:
+        """Return the last line of the report."""
+        kernels, files = output.count(self.kernels, "kernel"), output.count(self.files, "file")
+        proved = f"{self.steps_proved} of {output.count(self.steps, 'step')}"
+        of = f"of {self.certificate} with digest {self.digest}"
+        if self.model:
+            of += f", of {self.model} with digest {self.model_digest}"
+        return f"verified  {proved}, {kernels}, {files}, {of}"
 
 
 def _few_names(names: list[str]) -> str:

@@ -7,6 +7,6 @@ and in `tflite/`.
 
 from __future__ import annotations
 
-from bitsynth.graph.read.importer import InputCodes, read
+from bitsynth.graph.read.importer import InputCodes, ReadOptions, read
 
-__all__ = ["InputCodes", "read"]
+__all__ = ["InputCodes", "ReadOptions", "read"]

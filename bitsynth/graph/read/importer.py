@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -385,6 +385,16 @@ def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
         node = graph.node[error.args[1][0]]
         raise SpecError(f"{file.name_of(node)}: depends on its own output; the graph has a cycle") from None
     return [graph.node[k] for k in order]
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of `read`, for functions that pass them on."""
+
+    batch: int | None
+    reference: str | None
+    codes: InputCodes | None
+    fixed: Mapping[str, Any] | None
+    shapes: Shapes | None
 
 
 def read(

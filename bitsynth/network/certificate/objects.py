@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from bitsynth import __version__
 from bitsynth.emit.glue import PROGRAMS_FILE
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, read_file
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.certificate.write import ENDS, as_json
 from bitsynth.network.library import NetworkText
@@ -117,7 +117,7 @@ def _if_kernel_is_proved(layer: LayerVerdict, kernel: KernelVerdict) -> LayerVer
     return msgspec.structs.replace(layer, verdict="not covered", why=why)
 
 
-def kernels_of(text: NetworkText) -> dict[str, Any]:
+def kernels_of(text: NetworkText) -> dict[str, LayerKernel]:
     """Return the kernels of a network's layers by the names of their functions in C."""
     layers = (step.layer for step in text.program.steps if isinstance(step, LayerStep))
     return {f"{text.name}_{text.parts.layer_names(layer)[0]}": layer.plan.kernel for layer in layers}
