@@ -663,23 +663,23 @@ class _DataBits:
         self._registers = registers
         self.content = registers.of_content(registers.values.content((*data, *[0] * (WORD - len(data)))))
 
-    def _changed(self, what: GeneralOperation, number: int) -> _DataBits:
+    def _apply(self, what: GeneralOperation, number: int) -> _DataBits:
         return _DataBits(self._registers, self._registers.result(what, self.content, number & _EVERY, 8 * WORD))
 
     def __rshift__(self, number: int) -> _DataBits:
-        return self._changed(_SHIFTS["LSR"], number)
+        return self._apply(_SHIFTS["LSR"], number)
 
     def __lshift__(self, number: int) -> _DataBits:
-        return self._changed(_SHIFTS["LSL"], number)
+        return self._apply(_SHIFTS["LSL"], number)
 
     def __and__(self, number: int) -> _DataBits:
-        return self._changed(_AND, number)
+        return self._apply(_AND, number)
 
     def __xor__(self, number: int) -> _DataBits:
-        return self._changed(_XOR, number)
+        return self._apply(_XOR, number)
 
     def __sub__(self, number: int) -> _DataBits:
-        return self._changed(_THEN["subtract"], number)
+        return self._apply(_THEN["subtract"], number)
 
 
 def _following(at: Address, pieces: Sequence[tuple[Any, int]]) -> Iterator[Address]:

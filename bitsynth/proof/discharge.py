@@ -98,7 +98,7 @@ class _Given:
     def _make_unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
         x = z3.BitVec(name, lane.bits)
         self.names[name] = lane
-        self._bound(x, place, lane)
+        self._assume_facts(x, place, lane)
         return x
 
     def _table(self, k: int, lane: Lane) -> list[Any]:
@@ -111,7 +111,7 @@ class _Given:
             ]
         return self._parts[k, number]
 
-    def _bound(self, x: Any, place: tuple[Hashable, ...], lane: Lane) -> None:
+    def _assume_facts(self, x: Any, place: tuple[Hashable, ...], lane: Lane) -> None:
         """Record the facts known about `x`, the value of `lane` at `place`."""
         if lane.kind == "pieces":
             start = 0
@@ -120,7 +120,7 @@ class _Given:
                 if piece.kind == "entry":
                     self.ranges.append(part == self._entry(cast(int, place[0]), piece))
                 else:
-                    self._bound(part, (*place, i), piece)
+                    self._assume_facts(part, (*place, i), piece)
                 start += piece.bits
             return
         self.ranges += _range(x, lane)

@@ -26,8 +26,52 @@ NOT_VERBS = {"A", "An", "How", "Its", "Likewise", "Of", "One", "The", "This", "T
 """Docstrings of functions do not begin so: they say what the function does."""
 
 
+def word_set(text):
+    """Return the words of a text."""
+    return {*text.split()}
+
+
+IRREGULAR = word_set(
+    """
+    begun bent bought broken brought built caught chosen dealt done drawn driven fed found given gone grown held
+    hidden kept known laid left lost made meant met paid seen sent shown sold spent spoken stood sunk taken
+    thrown told understood unknown woken won written
+    """
+)
+"""Participles that do not end in "ed"; those that are infinitives too, such as read, split and bound, are left out."""
+VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed"}
+"""Verbs that end in "ed"."""
+NOUN_PHRASES = word_set(
+    """
+    added_terms cached_entry cached_kernel cached_kernels computed_jump emulated_cpu expected_cycles
+    fixed_point_factor fixed_point_factors fixed_point_spec fixed_value forced_compiler gated_spec given_shape
+    mirrored_grid moved_grid moved_type packed_words proved_cycles recorded_versions reduced_axes reduced_shape
+    rescaled_grid rounded_grid scaled_text scaled_type scheduled_kernel shared_bytes shared_files shared_numbers
+    shared_pool shared_program shared_weights shipped_kernels shipped_schedules signed_thresholds stored_ctype
+    stored_kernels stored_type timed_kernel transposed_axes unknown_accumulators unknown_byte unknown_lanes
+    unknown_set_error
+    """
+)
+"""Functions that are named for what they return: a noun with a participle before it."""
+LANE_FUNCTIONS = {"flushed", "reached"}
+"""Functions of the lane language, which instruction sets call by these names (`docs/reference/isa-spec.md`)."""
+LEFT = word_set(
+    """
+    added_up aligned_down allowed_forms asked braced carried compiled computed computed_of_data decided
+    decided_ends declared described evaluated evaluated_further fetched filled finished held implied indented
+    joined_pixels known laid loaded moved named numbered opened_elf ordered placed ranked reduced replaced
+    scaled settled shared shifted skipped solved_again taken_first unknown unmixed_first viewed weighted_sums
+    widened wrapped
+    """
+)
+"""Functions of emit, layers, machine code, objects, sketches and synth that are still to be renamed."""
+FOLDERS_LEFT = {"emit", "layers", "machine_code", "objects", "sketches", "synth"}
+"""Folders in which functions may have the names in `LEFT`."""
+
+
 MAYBE_BANNED = re.compile(f"(?i:{'|'.join(BANNED)})|{'|'.join(BARE).upper()}|known")
 MAYBE_EMPTY = re.compile(rf"\b_*(?:{'|'.join(EMPTY)})_*\b|\bone\s*[:,=)]")
+MAYBE_PARTICIPLE = re.compile(rf"def _*(?:[a-z]*ed|bound|{'|'.join(IRREGULAR)})[_(]")
 """A text without a match has no such name: most files are not parsed, which takes seconds for all."""
 
 
@@ -158,6 +202,17 @@ def verbless(text):
                 yield node.lineno, first
 
 
+def participles(text):
+    """Yield the line and the name of each function, properties apart, that is called by a participle."""
+    for node in walk(ast.parse(text)) if MAYBE_PARTICIPLE.search(text) else ():
+        if isinstance(node, ast.FunctionDef) and not any("property" in ast.unparse(x) for x in node.decorator_list):
+            name = node.name.strip("_")
+            first = name.partition("_")[0]
+            is_participle = name == "bound" or first in IRREGULAR or (first.endswith("ed") and first not in VERBS)
+            if is_participle:
+                yield node.lineno, node.name
+
+
 def hits(path, names=banned):
     """Return where a file has such names, as PATH:LINE: NAME."""
     return [f"{path.relative_to(PACKAGE.parent)}:{line}: {name}" for line, name in sorted(set(names(path.read_text())))]
@@ -204,6 +259,24 @@ def test_private_words_name_nothing():
 )
 def test_a_banned_name_is_found(text, name):
     assert name in [found for _, found in banned(text)]
+
+
+def test_functions_are_verbs():
+    wrong, named = [], set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        allowed = NOUN_PHRASES | LANE_FUNCTIONS | (LEFT | {"bound"} if FOLDERS_LEFT & {*path.parts} else set())
+        names = list(participles(path.read_text()))
+        wrong += [f"{path}:{line}: {name}" for line, name in names if name.strip("_") not in allowed]
+        named |= {name.strip("_") for _, name in names}
+    assert wrong == []
+    assert NOUN_PHRASES | LANE_FUNCTIONS | LEFT <= named, "names that are allowed, and that no function has"
+
+
+def test_a_participle_is_found():
+    text = "def shown(): ...\nclass C:\n    def _made_of(self):\n        def carried(): ..."
+    assert sorted(participles(text)) == [(1, "shown"), (3, "_made_of"), (4, "carried")]
+    others = "def feed(): ...\ndef unbound(): ...\ndef read(): ...\ndef bound_sums(): ..."
+    assert list(participles(f"@cached_property\ndef shown(): ...\n{others}")) == []
 
 
 def test_local_names_say_what_they_hold():
