@@ -90,6 +90,7 @@ def test_the_map_marks_where_int8_is_faster(capsys):
         "A2 int8 8.00 * 0.80x 3.20x",
     ]
     assert "* int8 is faster than every kernel here." in "\n".join(lines)
+    assert not any("*" in line for line in winners.legend(made(cells[0], int8=baseline(16), fp32=baseline(4))))
     assert lines[-1].endswith("not proved; `bitsynth synth` proves them.")
 
 
