@@ -282,7 +282,7 @@ def test_docs_install_from_a_clone():
 def test_figures_of_the_picture_are_the_kernels():
     kernel = bitsynth.get_kernel("avx2", 2, 1)
     lemmas = len(kernel.certificate.lemmas) + len(kernel.certificate.instructions)
-    text = (DOCS / "line.svg").read_text(encoding="utf-8")
+    text = (DOCS / "one-kernel.svg").read_text(encoding="utf-8")
     assert f">{kernel.cost.ops_per_128_mac:.2f} ops per 128 MAC<" in text
     assert f">{lemmas} lemmas,<" in text
 

@@ -2,7 +2,7 @@
 
 The chain is a step function of float32. C counts the thresholds that a number reaches, searches them, or computes the
 level by one multiplication or division and a rounding, where that is proved equal: `RoundedLevels`. Its numbers are
-constructed from the line with the most room between the thresholds, rounded in a few ways.
+constructed from the affine function with the most room between the thresholds, rounded in a few ways.
 """
 
 from __future__ import annotations

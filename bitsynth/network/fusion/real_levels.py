@@ -171,7 +171,7 @@ def _fit_channel(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list
 
 
 def _fit_slope(breakpoints: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
-    """Return slope and start of the line through the first and last threshold; of one, any that is not steep."""
+    """Return slope and start of the affine function through both outer thresholds; of one, any that is not steep."""
     rise, run = float(halves[-1] - halves[0]), float(breakpoints[-1] - breakpoints[0])
     slope = rise / run if run > 0 else 1 / max(total, 1e-30)
     above = halves - slope * breakpoints
