@@ -1,6 +1,6 @@
 """Every cached kernel of an instruction set and its baselines: timed here, or counted under an emulator.
 
-The figures are those of 128 multiply-accumulates: core cycles if this processor runs
+The figures are for 128 multiply-accumulates: core cycles if this processor runs
 the code itself, executed instructions if an emulator does. Counts are not times.
 
 `cached_kernels` finds the kernels that a benchmark is about.

@@ -85,7 +85,7 @@ class NetworkTimes:
     """The times of a network.
 
     Args:
-        network: What it was compiled to.
+        network: The compiled network.
         threads: Threads of every contender.
         peers: Contenders, bitsynth first.
         steps: Times of its steps, in order.

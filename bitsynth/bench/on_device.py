@@ -42,7 +42,7 @@ def measure(
 def _report(
     answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]
 ) -> LayersReport:
-    """Return the report of an answer. Baselines do not depend on widths: those of the first are shown."""
+    """Return the report of an answer. Baselines do not depend on widths: the first width's are shown."""
     by_name = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
     by_subject: dict[Subject, list[Sequence[float]]] = {

@@ -20,7 +20,7 @@ _LABEL = 9
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A label and cells. The cells are aligned with those of other lines, unless the line is `free`."""
+    """A label and cells. The cells are aligned with the cells of other lines, unless the line is `free`."""
 
     label: str
     cells: tuple[str, ...]

@@ -160,7 +160,7 @@ _PUT = """cat > {path}.part || exit
 [ $(wc -c < {path}.part) -eq {size} ] || {{ echo "only a part of it came" >&2; exit 1; }}
 chmod 700 {path}.part && mv {path}.part {path}
 """
-"""The end of the input may be that of the connection."""
+"""The end of the input may be the end of the connection."""
 
 
 class Session:

@@ -58,7 +58,7 @@ class Node:
     """An operation on edges: a row of the table `operators.TABLE`, applied.
 
     Args:
-        name: A unique name: that of its first output, or of the node that it replaced.
+        name: A unique name: its first output's, or the name of the node that it replaced.
         op: The name of its row of the table.
         inputs: The edges that it reads, in order.
         outputs: The edges that it makes.

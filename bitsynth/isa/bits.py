@@ -226,7 +226,7 @@ def lookup(table: Iterable[Bits], index: Bits) -> Bits:
 
 
 def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:
-    """Return the lanes of `a`, then those of `b`."""
+    """Return the lanes of `a`, then the lanes of `b`."""
     return a + b
 
 

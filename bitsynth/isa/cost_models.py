@@ -9,7 +9,7 @@ from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa, load
 
 COUNTS = ("ops", "length")
-"""Models that count instructions: those run for 128 multiply-accumulates, or those of the programs."""
+"""Models that count instructions: run for 128 multiply-accumulates, or written in the programs."""
 
 
 def names(isa: Isa) -> list[str]:

@@ -28,7 +28,7 @@ _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 def forms(where: str, isa: IsaTable, settings: Mapping[str, str], name: str, entry: InstrTable) -> list[Instr]:
     """Return the forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong.
 
-    `settings` are those of the table.
+    `settings` are the settings of the table.
     """
     if entry.feature and entry.feature not in isa.features:
         raise SpecError(f"{where}: unknown feature {entry.feature!r}; known: {', '.join(isa.features)}")

@@ -163,7 +163,7 @@ class Isa:
 
 
 def names() -> list[str]:
-    """Return the names of the instruction sets: those that ship, then those of the folders in BITSYNTH_ISA.
+    """Return the names of the instruction sets: the sets that ship, then the folders' in BITSYNTH_ISA.
 
     SpecError if such a folder holds no instruction set, or a set of a name that another folder has.
     """
@@ -266,7 +266,7 @@ def _for_cpu(isa: Isa, cpu: str) -> Isa:
 
 
 def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
-    """Return the `[isa]` table, completed by that of the set it extends, and that set's folder."""
+    """Return the `[isa]` table, completed by the table of the set it extends, and that set's folder."""
     path = folder / "isa.toml"
     raw = toml.read(path)
     parent = _parent(path, raw)

@@ -62,7 +62,7 @@ class Trace:
         return Register(kind, tuple(lanes))
 
     def lanes_of(self, instr: Instr, operands: Sequence[Sequence[Any]], imm: int) -> Sequence[Any]:
-        """Return the lanes that an instruction makes of those of its operands."""
+        """Return the lanes that an instruction makes of its operands' lanes."""
         return instr(self.domain, operands, imm)
 
     def constant(self, kind: VecType, lanes: Sequence[int]) -> Value:

@@ -11,7 +11,7 @@ fields say what the value is; `Value.of` and its methods make others from fields
     s_c1_0      role TILE, number 1, row 0, is_place: where tile register 1 of row 0 is stored
     total       role NAMED: any other identifier
 
-The grammar is that of matmul and depthwise kernels. Elementwise programs name registers after the inputs of their spec,
+The grammar holds for matmul and depthwise kernels. Elementwise programs name registers after the inputs of their spec,
 such as `s0_1`; of these values nothing but the text is used.
 """
 
@@ -27,7 +27,7 @@ from bitsynth.errors import SpecError
 
 
 class Role(Enum):
-    """The role of a value; the text of a value begins with that of its role."""
+    """The role of a value; the text of a value begins with the text of its role."""
 
     ROW = "a"
     """An input of the row."""
@@ -90,10 +90,10 @@ class Value(str):
     """A value of a program; see above for its text.
 
     Attributes:
-        role: What it is for.
+        role: The role of the value in its program.
         number: The number among the values of its role; None if it has none.
         register: Of a COLUMN: the column register that it is an input of. Else None.
-        row: The row, or group of rows, that it belongs to in a program of all rows; None in that of a single row.
+        row: The row, or group of rows, that it belongs to in a program of all rows; None in a program of one row.
         part: The part of its register.
         copy: The copy of the step that it belongs to; 0 is the first.
         is_place: Whether it is the place in memory to which the value is stored.

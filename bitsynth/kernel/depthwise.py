@@ -112,7 +112,7 @@ def isa_of(name: str) -> str:
 
 
 def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
-    """Raise SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
+    """Raise SpecError unless sizes, names and inputs of the program fit a depthwise kernel."""
     lanes = isa.word.lanes
     if not (1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8 and 1 <= program.taps <= MAX_TAPS):
         raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MAX_TAPS} taps")

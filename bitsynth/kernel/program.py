@@ -9,7 +9,8 @@ the other way round if it is `swapped`. A row's input is repeated over a registe
                 t0 = eor a0 w0_0; t1 = cnt t0; acc0 = add acc0 t1
         flush: c0 = add c0 acc0...                  adds the outermost accumulators to the int32 tile
 
-Passes run one after the other. Those of a chain share the outermost accumulators, and alternate block by block of K.
+Passes run one after the other. The passes of a chain share the outermost accumulators, and alternate block by block
+of K.
 A program is written for one row and NR columns. MR rows are the same program on other inputs, except for instructions
 that depend on columns and constants alone: these run once for all rows, as unpacking does.
 
@@ -41,7 +42,7 @@ ORDERS = ("rows", "steps")
 """The order of a step in C: row by row, or each instruction for all rows before the next; else that for a processor."""
 
 BIT_AXES = ("inner", "outer")
-"""The place of planes in memory: those of a step side by side, or those of all steps of a plane."""
+"""The place of planes in memory: the planes of a step side by side, or all steps of one plane after another."""
 
 
 class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ class Dense(Conv2d):
         flatten: (height, width, channels) of images that the layer reads instead, flat or not, as a convolution of its
             layout gives them: codes (N, H, W, C), or words of each pixel's channels.
         flatten_order: The order of such features in `weight`: "NCHW", as PyTorch flattens images, or "NHWC".
-        **options: Those of `Conv2d` that do not concern a window.
+        **options: Options of `Conv2d` that do not concern a window.
 
     Raises:
         SpecError: The arguments do not fit together.

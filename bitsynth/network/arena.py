@@ -60,7 +60,7 @@ def plan_arena(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
 
 
 def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
-    """Return the live ranges of buffers in the arena; an alias extends that of the buffer whose memory it shares."""
+    """Return the live ranges of buffers in the arena; an alias extends its memory's."""
     used = uses(program)
     roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
     return {name: Lifetime(used[name][0], used[name][-1], align_up(b.bytes)) for name, b in roots.items()}

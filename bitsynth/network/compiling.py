@@ -44,7 +44,7 @@ def compile(
         cpu: The processor of the set that layers are to be fast on, as of `Conv2d`.
         threads: Threads that run it, or a `Pool`, as of `Conv2d`.
         progress: Hears what is being done.
-        options: Those of `bitsynth.graph.read`: batch, reference, codes, fixed, shapes.
+        options: Options of `bitsynth.graph.read`: batch, reference, codes, fixed, shapes.
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.

@@ -1,7 +1,7 @@
 """Why no fusion group begins with a node, or not another one, so that `inspect` and `compile` can say it.
 
-Several matchers look at a node. The reason that is kept is that of the matcher that came nearest: the one whose failed
-check belongs to the latest `Stage`; of equals the first.
+Several matchers look at a node. The reason that is kept was given by the matcher that came nearest: its failed check
+belongs to the latest `Stage`. Of several such matchers it is the first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Alternative:
     """A fusion pattern that lost by its predicted cost.
 
     Args:
-        pattern: What its group would be, in words.
-        times: Its cycles, with those of the nodes that it leaves over, over those of the group that was chosen.
+        pattern: The kind of its group, in words.
+        times: Its cycles, with the cycles of the nodes that it leaves over, over the chosen group's cycles.
         at_least: Whether `times` is a lower bound: its groups were not searched.
     """
 

@@ -248,7 +248,7 @@ class NetworkProgram:
     the graph belongs to exactly one step, but for those that became aliases.
 
     Args:
-        graph: What it computes.
+        graph: The graph that it computes.
         isa: The instruction set it is made for.
         threads: Threads it is scheduled for.
         steps: In order.

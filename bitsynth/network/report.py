@@ -57,8 +57,8 @@ class ProductWork:
 
     Args:
         macs: All multiply-accumulates.
-        float_macs: Those of products of real numbers, which plain C computes in floats.
-        plain_macs: Those of products of integers that no layer computes, but plain C.
+        float_macs: Multiply-accumulates of products of real numbers, which plain C computes in floats.
+        plain_macs: Multiply-accumulates of products of integers that no layer computes, but plain C.
         floats: The products of real numbers, the most expensive first.
     """
 
@@ -73,17 +73,17 @@ class NetworkReport:
     """The report of a compiled network.
 
     Args:
-        name: The network's.
-        reference: The named reference.
+        name: The network's name.
+        reference: The name of the reference.
         isa: The instruction set it is for.
         threads: Threads it is scheduled for.
-        steps: In order.
+        steps: The steps, in order.
         arena_bytes: Bytes of all buffers together.
         arena_bound: The fewest bytes that any plan of these buffers needs.
         weight_bytes: Bytes of constants.
         cpu: The processor of the set; empty if that is not known.
         products: What computes its products.
-        warnings: Those of the file, as when it was read.
+        warnings: The warnings that reading the file gave.
     """
 
     name: str

@@ -61,7 +61,7 @@ class Network:
 
         Args:
             inputs: Arrays in the file's order, or one dict of arrays by name.
-            named: Those that are given by name.
+            named: The inputs that are given by name.
 
         Raises:
             SpecError: An input is missing, has another shape, or numbers that its type or codes do not hold.

@@ -26,7 +26,7 @@ class FrontPoint(Protocol):
 
 
 def draw(points: Sequence[FrontPoint], costs: Sequence[float], names: tuple[str, str], stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg; `names` are those of the cost and of the loss."""
+    """Write `stem`.png and `stem`.svg; `names` are the names of the cost and of the loss."""
     figure, axes = panels(1, 1, 7, 4.6)
     panel = axes[0][0]
     explain(figure, "Each point is a choice of widths that was run. Lower and further left is better.")

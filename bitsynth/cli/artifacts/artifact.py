@@ -96,8 +96,8 @@ class ListTable:
 
     Attributes:
         title: The heading of names.
-        before: Columns before those of processors; `right` are the ones with numbers.
-        after: Columns behind those of processors.
+        before: Columns before the processors' columns; `right` are the ones with numbers.
+        after: Columns behind the processors' columns.
         has_widths: Whether its artifacts have two widths and variants. Others are listed where all or their variant are
             asked for.
         notes: Lines below the table.

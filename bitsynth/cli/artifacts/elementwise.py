@@ -44,7 +44,7 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]
 
     @classmethod
     def row(cls, record: ProgramEntry) -> ListRow:
-        """Return the row of a program. Instructions are those of a unit, with all iterations of its loop."""
+        """Return the row of a program. Instructions are counted for a unit, with all iterations of its loop."""
         program, loop = record.program, record.program.loop
         instructions = len(program.steps) + (len(loop.steps) * program.spec.inputs[-1].count if loop else 0)
         facts = {

@@ -119,7 +119,7 @@ class _Listed:
 
     @property
     def variant(self) -> str:
-        """Return the folders between that of the instruction set and the file."""
+        """Return the folders between the instruction set's folder and the file."""
         return "/".join(files.place(self.path)[1].parts[1:-1])
 
     @property

@@ -1,4 +1,4 @@
-"""`bitsynth verify` of a compiled network: its certificate, and those of the kernels in it."""
+"""`bitsynth verify` of a compiled network: its certificate, and the certificates of the kernels in it."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class _Checked:
 
     @classmethod
     def of(cls, each: CheckedCertificate, model: Path | None) -> _Checked:
-        """Return those of a certificate, and of the model that it was compared with."""
+        """Return the counts and digests of a certificate, and of the model that it was compared with."""
         certificate = each.certificate
         return cls(
             steps=len(certificate.steps),
@@ -192,7 +192,7 @@ class _Checked:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return them by name, without those of a model if there is none."""
+        """Return the counts and digests by name, without the model's if there is no model."""
         return {name: value for name, value in asdict(self).items() if value != ""}
 
     def __str__(self) -> str:

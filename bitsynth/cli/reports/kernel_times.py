@@ -96,7 +96,7 @@ def _ratios(report: KernelsReport) -> list[_Column]:
 
 
 def _models(report: KernelsReport) -> list[_Column]:
-    """Return the measured figures per 128 multiply-accumulates, and those of the models."""
+    """Return the measured figures per 128 multiply-accumulates, and the models' figures."""
     names = dict.fromkeys([*report.rank_correlation, *report.kernels[0].model])
     shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")

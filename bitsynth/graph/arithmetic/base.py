@@ -15,7 +15,7 @@ Quantity = Any
 
 
 class Arithmetic(ABC):
-    """Functions of arrays of numbers of one kind; `+ - * /` are those of the arrays."""
+    """Functions of arrays of numbers of one kind; `+ - * /` are the operators of the arrays."""
 
     reference: str
 

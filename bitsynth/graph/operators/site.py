@@ -73,7 +73,7 @@ class Site:
         return SpecError(f"{self.node}: {why}")
 
     def output_edge(self, shape: Shape, kind: EdgeType, dtype: str = "", output: int = 0) -> Edge:
-        """Return an output edge; its type in the file is that of the first input, unless `dtype` is given."""
+        """Return an output edge; its type in the file is the first input's type, unless `dtype` is given."""
         return Edge(self.node.outputs[output], shape, dtype or self.inputs[0].dtype, kind)
 
     def numbers(self, values: Sequence[Any]) -> list[Quantity]:
@@ -182,7 +182,7 @@ _PROMOTED = {"float16", "float32", "float64"}
 
 
 def common_dtype(site: Site) -> str:
-    """Return the type of the result: that of all inputs, or the widest float type; SpecError for other mixtures."""
+    """Return the type of the result: the type of all inputs, or the widest float type; SpecError for other mixtures."""
     types = dict.fromkeys(e.dtype for e in site.inputs)
     if len(types) > 1 and not types.keys() <= _PROMOTED:
         raise site.fail(f"its inputs are of types {', '.join(types)}; they must have one type")

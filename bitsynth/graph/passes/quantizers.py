@@ -61,7 +61,7 @@ def _cuts_or_views(graph: Graph, node: Node) -> bool:
 
 
 def _fuse_quantizer(maker: Node, node: Node, edges: dict[str, Edge]) -> Node | None:
-    """Return the quantizer that gives the codes of `node`, which reads those of `maker`; None if there is none."""
+    """Return the quantizer that gives the codes of `node`, which reads the codes of `maker`; None if there is none."""
     kind, edge = edges[node.outputs[0]].type, edges[node.outputs[0]]
     if not isinstance(kind, Integers) or kind.low.size != 1 or kind.high.size != 1:
         return None

@@ -369,7 +369,7 @@ def _names_read(node: Any) -> Iterator[str]:
 
 
 def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
-    """Return the nodes in an order in which they can run: that of the file if it is such an order."""
+    """Return the nodes in an order in which they can run: the file's order if it is such an order."""
     makers: dict[str, int] = {}
     for k, node in enumerate(graph.node):
         for name in node.output:

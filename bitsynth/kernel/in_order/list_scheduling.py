@@ -53,7 +53,7 @@ LoopInstruction = tuple[Step, bool]
 """An instruction of a loop's body, and whether it belongs to the next step: it is issued ahead."""
 
 StepValue = tuple[Value, bool]
-"""A value, and whether it is that of the next step."""
+"""A value, and whether it belongs to the next step."""
 
 
 def general_registers(taken: int) -> int:
@@ -134,8 +134,8 @@ class _Candidate:
 
     Attributes:
         reads: The values that it reads, once each.
-        needs: Those of `reads` that other instructions compute.
-        same_class: Those of `reads` that are in the class of registers (vector, general-purpose) of its result.
+        needs: The values of `reads` that other instructions compute.
+        same_class: The values of `reads` that are in the class of registers (vector, general-purpose) of its result.
         makes: Its result.
         overwrites: Values of the step before, which have the name of its result: nobody may still read them.
         use: The use of the register for its result.
@@ -229,7 +229,7 @@ class ListScheduler:
     def _in_window(self, waiting: Sequence[_Candidate]) -> Sequence[_Candidate]:
         """Return the first waiting instructions: `window` of them, and _SCALAR_LOOKAHEAD of a scalar pass.
 
-        Those of the scalar pass have a window of their own, since they may come at any time.
+        Instructions of the scalar pass have a window of their own, since they may come at any time.
         """
         if self.kernel.active_scalar_pass is None:
             return waiting[: self.window]
@@ -315,7 +315,7 @@ class ListScheduler:
         return _RegisterUse.WORD if value.part.is_word else _RegisterUse.SCALAR
 
     def _update_live(self, x: _Candidate) -> None:
-        """End the live ranges of values that `x` reads last, and begin that of its result."""
+        """End the live ranges of values that `x` reads last, and begin its result's live range."""
         for value in x.reads:
             self.readers[value] -= 1
             if self.readers[value] == 0 and value not in self.outlives:

@@ -78,12 +78,12 @@ class PipelinedLoop:
 
     @property
     def prologue(self) -> tuple[Step, ...]:
-        """The instructions run once before the loop: those of the first iteration that are issued ahead."""
+        """The instructions run once before the loop: the first iteration's that are issued ahead."""
         return tuple(step for step, ahead in self.body if ahead)
 
     @property
     def tail(self) -> tuple[Step, ...]:
-        """The instructions run once behind the loop: those of the last iteration that were not issued ahead."""
+        """The instructions run once behind the loop: the last iteration's that were not issued ahead."""
         return tuple(step for step, ahead in self.body if not ahead)
 
     @property

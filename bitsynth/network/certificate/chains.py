@@ -33,7 +33,7 @@ class ChainValue:
         dtype: The type of its numbers in a reference of floats.
         is_constant: Whether it depends on constants alone.
         edge: The edge whose integers, not numbers, it is.
-        place: That of the edge.
+        place: The place of the edge.
         grid: Values that are its scale and, unless it is 0, its zero point, where the checker knows these by name.
     """
 

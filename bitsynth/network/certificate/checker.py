@@ -319,7 +319,7 @@ def bound_error(name: str, a: Bounded, b: Bounded, numbers: Any, levels: Any) ->
 
 
 def bound_error_of_two(name: str, a: Bounded, b: Bounded, numbers: Any, lost: float) -> Any:
-    """Return the bound of an operation of two operands; arguments are those of `bound_error`, and its `lost`."""
+    """Return the bound of an operation of two operands; arguments are as in `bound_error`, with its `lost`."""
     if name in ("max", "min"):  # max(-3 +- 1, 0) is 0, whatever the first number is
         least, most = (OF_TWO[name](a.numbers + sign * a.off, b.numbers + sign * b.off) for sign in (-1, 1))
         return (a.off + b.off) * (least != most)
@@ -737,8 +737,8 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
 
     Args:
         step: A step that has claims.
-        buffers: Those it reads, then those it writes, in order.
-        edges: Their edges.
+        buffers: The buffers that the step reads, then the buffers that it writes, in order.
+        edges: The edges of these buffers.
         exact: Whether the reference is "exact".
     """
     if [claim["by"] for claim in step["claims"]] == ["conversion"]:

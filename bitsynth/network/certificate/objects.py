@@ -33,7 +33,7 @@ _ADVICE = "remove it, and prove the library again with --objects"
 
 
 class CodeShare(msgspec.Struct, frozen=True):
-    """The functions and bytes of a part of a library's code, and those of them that were proved."""
+    """The functions and bytes of a part of a library's code, and how many of each were proved."""
 
     part: str
     functions: int

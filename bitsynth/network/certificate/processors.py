@@ -46,7 +46,7 @@ def processors_certificate(
 
 
 def certificates_of(path: Path) -> list[Path]:
-    """Return the network certificates behind `path`: those of its processors, or `path` itself.
+    """Return the network certificates behind `path`: its processors' certificates, or `path` itself.
 
     Raises:
         Refuted: A file differs from the one that the library for several processors has.

@@ -162,7 +162,7 @@ def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Libr
 
     Args:
         fields: The certificate's JSON, which `checker.check` accepts.
-        name: That of the library.
+        name: The library's name in C.
         files: The files of weights of its folder, by name: they alone have the constants of plain C, of which the
             certificate has digests.
 

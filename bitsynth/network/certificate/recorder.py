@@ -56,7 +56,7 @@ class RecordedNumber(np.lib.mixins.NDArrayOperatorsMixin, RoundsItself):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers: that of a float reference, or object for exact numbers."""
+        """The type of the numbers: a float reference's type, or object for exact numbers."""
         return np.dtype(object if self.chain.exact else self.value.dtype)
 
     def astype(self, dtype: Any) -> RecordedNumber:

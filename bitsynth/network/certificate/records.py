@@ -238,7 +238,7 @@ class ArenaRecord(CertificatePart, frozen=True, kw_only=True):
 
 
 class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
-    """The certificate of a network; `digest` is that of everything else.
+    """The certificate of a network; `digest` is the digest of everything else.
 
     `quantizer` repeats what the file says of its error against a float network: claims that the checker cannot check.
     """

@@ -65,13 +65,13 @@ class NetworkCheck:
     """The comparison of a network.
 
     Args:
-        name: The network's.
-        reference: The named reference.
-        isa: What its C is for.
-        inputs: How many it ran.
-        edges: In order.
+        name: The network's name.
+        reference: The name of the reference.
+        isa: The instruction set that its C is for.
+        inputs: The number of inputs that it ran.
+        edges: The edges that were compared, in order.
         left_out: Peers that did not run, and why.
-        warnings: Those of the file, as when it was read.
+        warnings: The warnings that reading the file gave.
         inputs_on_ties: Of `inputs` those with numbers on ties of the quantizers that read them.
     """
 

@@ -163,7 +163,7 @@ class Pattern:
     """A fusion pattern.
 
     Args:
-        name: What a group of it is, in words.
+        name: The kind of its groups, in words.
         match: Searches the group that begins with a node.
         bound: Finds the bound of its groups at a node where a whole is known.
         applies: Returns whether a group may begin with a node, by its operator and operands alone; a pattern that does

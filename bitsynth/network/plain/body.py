@@ -61,7 +61,7 @@ class NodeBody:
 
     Args:
         graph: The network.
-        nodes: What it computes, in order.
+        nodes: The nodes that it computes, in order.
         memories: The buffers of the edges, by name.
     """
 

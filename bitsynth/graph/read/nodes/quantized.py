@@ -144,7 +144,7 @@ def align_per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
 
 
 def out_dtype(node: FileNode, index: int) -> str:
-    """Return the type of the results: that of their zero point, else that of the first input."""
+    """Return the type of the results: the type of their zero point, else of the first input."""
     return node.input(index).dtype if node.has(index) else node.input(0).dtype
 
 

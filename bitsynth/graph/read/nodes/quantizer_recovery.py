@@ -272,7 +272,7 @@ def _scale_as_written(node: FileNode, scale: str, of: str) -> str:
 
 
 MAX_CODE = 128
-"""The greatest absolute code that is tried, that of 8 bits."""
+"""The greatest absolute code that is tried, the greatest of 8 bits."""
 
 
 def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:

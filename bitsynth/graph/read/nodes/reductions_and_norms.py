@@ -122,7 +122,7 @@ def read_rms_norm(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_mean_variance_norm(node: FileNode) -> tuple[str, ...]:
-    """Read MeanVarianceNormalization, by default along all axes but that of channels."""
+    """Read MeanVarianceNormalization, by default along all axes but the channels' axis."""
     axes = node.axes([int(k) for k in node.get("axes", (0, 2, 3))])
     return (_normalize(replace(node, attributes={"epsilon": 1e-9}), node.edge(0), axes)[0],)
 
