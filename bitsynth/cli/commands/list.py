@@ -184,8 +184,12 @@ def _table(table: ListTable, artifacts: list[_Listed], cpus: list[str], gap: int
 
 
 def _summary(artifacts: list[_Listed]) -> Table:
-    """Return a table with a row for each instruction set: counts of kernels and programs, and variants."""
-    numbers = ("kernels", "programs", "yours")
+    """Return a table with a row for each instruction set: counts of kernels and programs, and variants.
+
+    How many are the user's is a column only if there are any: variants need the width.
+    """
+    has_yours = any(each.origin == "user" for each in artifacts)
+    numbers = ("kernels", "programs", *(["yours"] if has_yours else []))
     table = output.table("set", *numbers, "variants, besides the cheapest in operations", right=numbers, whole=["set"])
     kernels, programs = ([each for each in artifacts if each.artifact.table.has_widths is has] for has in (True, False))
     for isa in sorted({each.isa for each in kernels}):
@@ -193,7 +197,7 @@ def _summary(artifacts: list[_Listed]) -> Table:
         its = [each for each in programs if each.isa == isa]
         yours = [each.origin for each in (*rows, *its)].count("user")
         variants = ", ".join(sorted({each.variant for each in rows} - {""}))
-        table.add_row(isa, str(len(rows)), str(len(its) or "-"), str(yours or "-"), variants)
+        table.add_row(isa, str(len(rows)), str(len(its) or "-"), *([str(yours or "-")] if has_yours else []), variants)
     return table
 
 
