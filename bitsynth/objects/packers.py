@@ -209,9 +209,10 @@ class PackerDeclarations:
         ]
         terms, scale = row_terms(kernel, self._spec), row_affines(kernel, self._spec)
         affines = [scale * code for code in range(1 << kernel.row_bits)]
+        has_terms, has_affines = has_row_terms(kernel, self._spec), scale != 0
         for name, table, cross, has in (
-            ("terms", terms, kernel.cross_terms, has_row_terms(kernel, self._spec)),
-            ("affines", affines, 0, scale != 0),
+            ("terms", terms, kernel.cross_terms, has_terms),
+            ("affines", affines, 0, has_affines),
         ):
             for row in range(count if has else 0):
                 value = _sum(table, partial(codes, row), k, cross)
@@ -219,8 +220,8 @@ class PackerDeclarations:
         buffers = (
             read,
             CallBuffer("packed", count * apart + slack, written=True),
-            CallBuffer("terms", _TERM * count, aligned=_TERM, written=True),
-            CallBuffer("affines", _TERM * count, aligned=_TERM, written=True),
+            CallBuffer("terms", _TERM * count * has_terms, aligned=_TERM, written=True),
+            CallBuffer("affines", _TERM * count * has_affines, aligned=_TERM, written=True),
         )
         sizes = f"{count} rows of {k} codes"
         given = (*arguments, "packed", apart, "terms", "affines")

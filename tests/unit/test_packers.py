@@ -96,6 +96,7 @@ def test_a_wrong_packer_is_refused_with_codes_that_show_it(tmp_path, change):
 OUTSIDE = {
     "a read behind the codes": (BYTES, "if (k < left)", "if (k < left + codes[1000])", "read"),
     "a write behind the row": (BYTES, "memset(packed + k, 0, K_STEP);", "memset(packed + k, 0, 64);", "written"),
+    "a term of rows that have none": (WORDS, "(void)terms;", "if (count > 0) *terms = 0;", "written"),
     "a sum that begins with nothing": (BYTES, "sums[v] = -15 * sum;", "sums[v] -= 15 * sum;", "read before"),
     "codes that no object has": (WORDS, "product(m, k) > PTRDIFF_MAX || ", "", "read"),
 }  # fmt: skip
