@@ -402,7 +402,7 @@ class NetworkSubject:
     @property
     def seconds(self) -> int:
         """The CPU time of a layer's step that ends."""
-        return 10 * SECONDS
+        return 2 * SECONDS
 
     def named_changes(self) -> list[Change]:
         """Return none."""
