@@ -35,7 +35,7 @@ TARGETS = ("avx2", "avx512", "neon a53", "neon a72")
 COMPILE = """\
 import sys, numpy, bitsynth
 net = bitsynth.compile(sys.argv[1], isa=sys.argv[2], cpu=sys.argv[3])
-net.bound(numpy.zeros([1, 3, int(sys.argv[4]), int(sys.argv[4])], numpy.float32))
+net.bind(numpy.zeros([1, 3, int(sys.argv[4]), int(sys.argv[4])], numpy.float32))
 """
 
 

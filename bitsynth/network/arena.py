@@ -60,7 +60,7 @@ def plan_arena(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
 
 
 def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
-    """Return the live ranges of buffers in the arena; an alias extends its memory's."""
+    """Return the live ranges of buffers in the arena. A use of an alias counts as a use of its memory's buffer."""
     used = uses(program)
     roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
     return {name: Lifetime(used[name][0], used[name][-1], align_up(b.bytes)) for name, b in roots.items()}

@@ -4,7 +4,7 @@ An artifact is a program for one instruction set with a claim that was proved. A
 a file holds, and how a record is proved again; finding, reading, accepting and storing are the same for all kinds.
 
     Given:   ELEMENTWISE, and the name greatest_avx2
-    Result:  ELEMENTWISE.named(..)   kernels_cache/avx2/elementwise/greatest_avx2.json
+    Result:  ELEMENTWISE.find_named(..)   kernels_cache/avx2/elementwise/greatest_avx2.json
              ELEMENTWISE.read(path)  the record as anybody may have written it; only its digest is checked
              ELEMENTWISE.load(path)  the proof: the record was accepted by the checker
 

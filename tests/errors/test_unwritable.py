@@ -112,8 +112,8 @@ def test_processes_that_store_other_tiles_leave_one(user):
     """Each waits between writing its own file and removing what it saw of the others."""
     code = (
         "import sys, time; from pathlib import Path; from bitsynth.store.matmul import MATMUL\n"
-        "seen = MATMUL.superseded\n"
-        "MATMUL.superseded = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
+        "seen = MATMUL.find_superseded\n"
+        "MATMUL.find_superseded = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
         "from bitsynth.spec.options import KernelOptions; from bitsynth.store.entry import ProvedEntry\n"
         "MATMUL.store(ProvedEntry(MATMUL.load(Path(sys.argv[1])).proved, KernelOptions(), (), 0.0))"
     )

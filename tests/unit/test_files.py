@@ -144,7 +144,7 @@ from pathlib import Path
 from bitsynth import files
 replace = files._replace_together
 files._replace_together = lambda *given: (print("writing", flush=True), sys.stdin.read(), replace(*given))
-files.write_texts(Path(sys.argv[1]), files.marked({"CMakeLists.txt": "project(left C)\\n"}))
+files.write_texts(Path(sys.argv[1]), files.mark({"CMakeLists.txt": "project(left C)\\n"}))
 """
 
 
@@ -154,7 +154,7 @@ def test_who_writes_into_a_folder_waits_for_others(tmp_path):
         [sys.executable, "-c", LATE, tmp_path / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     first.stdout.readline()
-    right = "write_texts(Path(sys.argv[1]), marked({'CMakeLists.txt': 'project(right C)\\n'}))"
+    right = "write_texts(Path(sys.argv[1]), mark({'CMakeLists.txt': 'project(right C)\\n'}))"
     code = f"import sys; from pathlib import Path; from bitsynth.files import *; {right}"
     second = subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stderr=subprocess.PIPE)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -167,11 +167,11 @@ def test_who_writes_into_a_folder_waits_for_others(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from bitsynth.files import marked, reserve_folder, write_texts
+from bitsynth.files import mark, reserve_folder, write_texts
 with reserve_folder(Path(sys.argv[1])):
     print("reserved", flush=True)
     sys.stdin.read()
-    write_texts(Path(sys.argv[1]), marked({"a.c": "int a;\\n"}))
+    write_texts(Path(sys.argv[1]), mark({"a.c": "int a;\\n"}))
 """
 
 
@@ -247,7 +247,7 @@ import resource, sys
 from pathlib import Path
 from bitsynth import files
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-files.write_texts(Path(sys.argv[1]), files.marked({{"a.c": "int c;", {place!r}: "int b;" * 1000}}))
+files.write_texts(Path(sys.argv[1]), files.mark({{"a.c": "int c;", {place!r}: "int b;" * 1000}}))
 """
     done = subprocess.run([sys.executable, "-c", text, tmp_path], capture_output=True, text=True, check=False)
     assert f"ToolError: cannot write {tmp_path / place}: File too large; choose another folder" in done.stderr

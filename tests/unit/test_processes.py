@@ -74,7 +74,7 @@ from bitsynth.processes.child import Child
 def interrupted(timer):
     raise KeyboardInterrupt
 threading.Timer.cancel = interrupted
-with Child(["sleep", "60"]) as child, child.limited(60):
+with Child(["sleep", "60"]) as child, child.limit(60):
     pass
 """
 
