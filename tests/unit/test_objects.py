@@ -729,7 +729,7 @@ def test_addresses_have_the_promised_alignment_and_no_more():
         assert {a ^ b for a, b in zip(*rows, strict=True)} == {(1 << 47) - 8}
         assert {row % 16 for row in rows[0]} == {0, 8}
         assert min(b - a for a, b in pairwise(rows[0])) >= 1 << 23
-        assert len({b - a for a, b in pairwise(rows[0])}) > 3900
+        assert len({b - a for a, b in pairwise(rows[0])}) > 100  # Usually 3,990; 375 in the worst of 60,000 draws.
         for layout, base in zip(layouts, (loaded, loaded ^ (1 << 47) - 1), strict=True):
             starts = sorted([base, *map(layout.start, aligned)])
             assert all(1 << 40 <= b - a for a, b in pairwise([0, *starts, 1 << 47]))

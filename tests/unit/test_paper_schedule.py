@@ -73,6 +73,6 @@ def test_a_flush_of_no_steps_and_one_too_rare_to_change_anything():
 
 
 def test_a_schedule_says_what_it_is():
-    assert str(PAPER) == "neon popcount of the paper sketch, a flush every 1 steps, direct, pixels first"
+    assert str(PAPER) == "neon popcount of the paper sketch, a flush every 1 step, direct, pixels first"
     with pytest.raises(SpecError, match="unknown sketch 'papers' of a schedule; known: exact, paper"):
         LayerSchedule("neon", "popcount", 0, "direct", sketch="papers")
