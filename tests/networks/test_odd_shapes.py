@@ -1,5 +1,7 @@
 """Shapes that are rare: no axis, many axes, windows that no processor gets through."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from support.onnx_files import QONNX, model, node
@@ -56,3 +58,17 @@ def test_windows_that_read_too_much_are_refused(pool):
     made = model([quant("x", "q"), node(pool, "q", "y", kernel_shape=[3000, 3000])], {"x": (1, 1, 6000, 6000)}, SCALES)
     with pytest.raises(SpecError, match=r"its windows of \(3000, 3000\) read 81,054,009,000,000 elements"):
         read(made)
+
+
+@pytest.mark.parametrize("op", ["Conv", "AveragePool"])
+@pytest.mark.parametrize("pads", [(0, 1, 0, 0), (1, 2, 0, 0)])
+@pytest.mark.parametrize("channels", [1, 40])
+def test_windows_may_see_padding_alone(op, pads, channels, rng):
+    """No window reads an element of an image one pixel wide: copies of it to padded memory are empty."""
+    window: dict[str, Any] = {"kernel_shape": [1, 1], "strides": [1, 3], "pads": pads}
+    nodes = [node(op, "x w", **window) if op == "Conv" else node(op, "x", **window, count_include_pad=1)]
+    weights = {"w": rng.normal(size=(40, channels, 1, 1)).astype(np.float32)} if op == "Conv" else {}
+    net = bitsynth.compile(model(nodes, {"x": (1, channels, 2, 1)}, weights), isa="avx2")
+    y = net(rng.normal(size=(1, channels, 2, 1)).astype(np.float32))
+    assert y.shape == (1, 40 if op == "Conv" else channels, 2 + pads[0], 1)
+    assert not y.any()

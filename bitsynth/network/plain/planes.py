@@ -52,9 +52,9 @@ class PaddedImage:
 
     @property
     def counts(self) -> Shape:
-        """The elements of each axis that windows see, without padding."""
+        """The elements of each axis that windows see, without padding; 0 where they see padding alone."""
         axes = zip(self.image, self.begins, self.padded, self.before, strict=True)
-        return tuple(min(n - b, whole - pad) for n, b, whole, pad in axes)
+        return tuple(max(0, min(n - b, whole - pad)) for n, b, whole, pad in axes)
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,8 @@ class ChannelsLast(PaddedImage):
         """Copy an image to scratch memory; the padding gets `fill`."""
         if self.counts != self.padded:
             body.do(f"for (size_t i = 0; i < {edge.shape[0] * self.size}; ++i)\n{to.name}[i] = {fill};")
+        if 0 in self.counts:
+            return
         at = sum(b * step for b, step in zip(self.before, self.pixel_steps, strict=True))
         moved = ScratchArray(f"({to.name} + {at})" if at else to.name, to.dtype)
         begin, shape = (0, 0, *self.begins), (*edge.shape[:2], *self.counts)
@@ -148,6 +150,8 @@ class ImagePlanes(PaddedImage):
         begins, before, counts = self.begins, self.before, self.counts
         if counts != self.padded or int(np.prod(self.padded)) != self.size:
             body.do(f"for (size_t i = 0; i < {count}; ++i)\n{to.name}[i] = {fill};")
+        if 0 in counts:
+            return
         fixed = [stride == 1 or count == 1 for stride, count in zip(self.window.strides, counts, strict=True)]
         steps = [self.steps[a] if fixed[a] else self._step(a, before[a]) for a in range(len(self.image))]
         at = sum(self.place(before[a], a) for a in range(len(self.image)) if fixed[a])
