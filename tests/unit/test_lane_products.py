@@ -23,7 +23,7 @@ def kernel():
 
 
 def test_a_row_fills_a_register_of_eight_codes():
-    (term,) = [t for t in terms.find(load("neon"), "multiply", lanes=True) if t.slots > 1]
+    (term,) = [t for t in terms.find(load("neon"), "multiply", slots=True) if t.slots > 1]
     assert (term.op, term.slots, term.code_bytes, term.slot_bytes) == ("mla_lane.u16x8", 8, 2, 2)
     assert all(t.slots == 1 for t in terms.find(load("neon"), "multiply"))
 

@@ -95,7 +95,7 @@ def test_what_a_term_covers(isa):
     for method in ("lookup", "multiply", "dot"):
         for term in terms.find(load.load(isa), method) if FOUND[isa, method] else ():
             lanes = load.load(isa).word.lanes
-            assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes * term.lanes
+            assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes * term.sum_lanes
             assert (term.acc is None) == (term.add is not None)
             assert term.positions == {"lookup": term.positions, "multiply": term.slot_bytes, "dot": 4}[method]
             places = term.arguments(Value("r"), Value("c"), Value("a"))
@@ -125,7 +125,7 @@ def test_terms_on_numbers(isa, method):
             instr = load.load(isa)[op]
             got = [int(x) for x in instr(ConcreteDomain(), args, imm)]
             for i, x in enumerate(got):
-                each = term.slot_bytes // term.lanes
+                each = term.slot_bytes // term.sum_lanes
                 first = (half * instr.out.lanes + i) * each
                 slot = range(first, first + each)
                 of_row = [imm * term.slot_bytes + b - first if term.slots > 1 else b for b in slot]
@@ -193,7 +193,7 @@ def test_paths_to_the_tile(isa, increment):
     """Each lane of the accumulators ends in one of the tile; no stage holds more than its lanes can."""
     start = load.load(isa).word
     path = stages.cheapest(
-        load.load(isa), stages.LaneSums(start, increment, 144, -2), cost_models.metric(isa, "ops"), 2
+        load.load(isa), stages.LaneSums(stages.SumLanes(start), increment, 144, -2), cost_models.metric(isa, "ops"), 2
     )
     assert sorted(path.order) == list(range(start.lanes))
     most, kind = increment, start
@@ -211,7 +211,10 @@ def test_low_lanes_stay_unmasked_where_that_is_cheaper(isa, widenings, mixed):
     """Each widening saves a mask, the flush takes two more; widening adds need none."""
     start = load.load(isa).word
     path = stages.cheapest(
-        load.load(isa), stages.LaneSums(start, 5, widenings * 51, -2), cost_models.metric(isa, "ops"), 2
+        load.load(isa),
+        stages.LaneSums(stages.SumLanes(start), 5, widenings * 51, -2),
+        cost_models.metric(isa, "ops"),
+        2,
     )
     assert path.runs == (widenings, 1)
     assert [stage.unmix is not None for stage in path.stages] == [False, mixed]
@@ -237,7 +240,9 @@ def test_signed_weights_have_two_lanes_a_column(w_bits):
 def test_no_way_where_a_step_already_overflows():
     neon = load.load("neon")
     with pytest.raises(NoKernel, match=r"no way from u8x?1?6? accumulators that grow by 256"):
-        stages.cheapest(neon, stages.LaneSums(neon.word, 256, 144, -2), cost_models.metric("neon", "ops"), 2)
+        stages.cheapest(
+            neon, stages.LaneSums(stages.SumLanes(neon.word), 256, 144, -2), cost_models.metric("neon", "ops"), 2
+        )
 
 
 @pytest.mark.parametrize("config", quick(REPRESENTATIVE[::3], of=REPRESENTATIVE), ids=name)

@@ -41,7 +41,7 @@ from bitsynth.schedule.tiles.shapes import Digit, TileShape, chain_digits, tile_
 from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.reduction import stages
-from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath, loop_nest
+from bitsynth.sketches.reduction.stages import LaneSums, Nest, SumLanes, WideningPath, loop_nest
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import PREDICTED
@@ -81,7 +81,7 @@ def cheapest_kernel(
     bound = float("inf")
     wide = spec.act.bits == spec.wgt.bits == MAX_BITS
     # Weights of two bytes are quick on in-order processors alone, and cost a layer the memory that few bits save.
-    product_terms = terms.find(isa, method, wide, lanes=not channels and predicted.compares(isa, model))
+    product_terms = terms.find(isa, method, wide, slots=not channels and predicted.compares(isa, model))
     slack = _slack(isa, method, model)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(tile_shapes(isa, spec, product_terms, model), key=lambda x: x[0]):
@@ -212,7 +212,8 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(spec.core.wgt.scale << digits[-1].weight)
         term = shape.term
-        sums = LaneSums(term.acc_type, increment, steps, coef, shifts, shape.signed and term.lanes > 1, term.lanes)
+        start = SumLanes(term.acc_type, shape.signed and term.sum_lanes > 1, term.sum_lanes)
+        sums = LaneSums(start, increment, steps, coef, shifts)
         path = stages.cheapest(isa, sums, metric, moving)
         return stages.unmixed_first(isa, path, span, metric) if shape.term.rows > 1 else path, digits
 

@@ -97,7 +97,7 @@ class TileShape:
         """Return the most that a step adds to a lane of an accumulator."""
         if self.term.crosses:
             return self.terms // NEIGHBOURS * greatest_product(*digit.widths)
-        return self.terms * digit.max_sum(self.term.positions // self.term.lanes, signed=self.signed)
+        return self.terms * digit.max_sum(self.term.positions // self.term.sum_lanes, signed=self.signed)
 
 
 def tile_shapes(
@@ -113,7 +113,7 @@ def tile_shapes(
         for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 and not term.crosses else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
-            if term.lanes > 1 and not signed:  # A flush that adds up lanes takes signed ones; others would fill sooner.
+            if term.sum_lanes > 1 and not signed:  # A flush adds up signed lanes; unsigned sums would fill them sooner.
                 continue
             for digits in cut_digits(isa, term, *bits, signed=signed):
                 if not all(_fits_operands(isa, term, d, signed=signed) for d in digits):
@@ -192,7 +192,7 @@ def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
     """
     if term.looks_up or core.encoding is not Encoding.SIGNED:
         return False
-    adds_signed = term.acc_type.bits == isa.tile.bits or (term.lanes > 1 and term.acc_type.sign == "s")
+    adds_signed = term.acc_type.bits == isa.tile.bits or (term.sum_lanes > 1 and term.acc_type.sign == "s")
     return isa[term.op].operands[term.column].type.sign == "s" and adds_signed
 
 
@@ -204,7 +204,7 @@ def _fits_operands(isa: Isa, term: ProductTerm, digit: Digit, *, signed: bool) -
     if term.crosses:
         greatest = greatest_sum(row_bits, column_bits)
         return greatest < 1 << isa.word.bits and greatest**2 < 1 << term.acc_type.bits
-    operands, max_result = isa[term.op].operands, digit.max_sum(term.positions // term.lanes, signed=signed)
+    operands, max_result = isa[term.op].operands, digit.max_sum(term.positions // term.sum_lanes, signed=signed)
     given = ((term.row, row_bits), *([] if signed else [(term.column, column_bits)]))
     fits = all(bits < operands[k].type.bits or operands[k].type.sign == "u" for k, bits in given)
     return fits and max_result < 1 << term.acc_type.bits - (term.acc_type.sign == "s")

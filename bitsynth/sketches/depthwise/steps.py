@@ -37,7 +37,7 @@ def steps(isa: Isa, method: str) -> Iterator[DepthwiseStep]:
     NoKernel if no instruction multiplies so.
     """
     for term in find(isa, method):
-        for layout in _layouts(isa, term.slot_bytes) if term.slots == term.lanes == 1 else ():
+        for layout in _layouts(isa, term.slot_bytes) if term.slots == term.sum_lanes == 1 else ():
             yield _step(term, layout)
 
 

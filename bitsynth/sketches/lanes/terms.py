@@ -40,8 +40,8 @@ from bitsynth.sketches.lanes.pairs import Pairing
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
-_LANES_OF_SUMS = 2
-"""Lanes of results that a slot may have instead of one."""
+_SUM_LANES = 2
+"""Lanes of sums that a column may have instead of one."""
 WIDE = 2
 """Bytes of a code that is widened to 16 bits before it is multiplied."""
 
@@ -55,8 +55,8 @@ class ProductTerm:
         row: Its operand with the row's codes; `column` and `acc` are those of columns and of the accumulator.
         acc: None if the instruction does not accumulate: then `add` adds its result.
         positions: Positions of K that it covers, of `code_bytes` bytes each.
-        lanes: Lanes of the accumulator in which a column has its sums; a flush adds them up.
         slots: Slots of the row's operand, of which the immediate selects one.
+        sum_lanes: Lanes of the accumulator in which a column has its sums; a flush adds them up.
         add_codes: The instruction that adds a row's code and a column's code before they are multiplied, if there is
             one: each product is then for two neighbours (`kernel.program`: `cross_terms`).
     """
@@ -74,7 +74,7 @@ class ProductTerm:
     slots: int = 1
     code_bytes: int = 1
     add_codes: str = ""
-    lanes: int = 1
+    sum_lanes: int = 1
 
     @property
     def crosses(self) -> bool:
@@ -106,12 +106,12 @@ class ProductTerm:
 
 
 @lru_cache
-def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tuple[ProductTerm, ...]:
+def find(isa: Isa, method: str, wide: bool = False, slots: bool = False) -> tuple[ProductTerm, ...]:
     """Return the terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
 
     With `wide` the terms that sum products of 16-bit lanes follow: they take bytes whose sum of two products does not
-    fit 16 bits. With `lanes` there are also terms of 16-bit lanes with one lane of a row's register: nothing is widened
-    or repeated, but codes take two bytes.
+    fit 16 bits. With `slots` there are also terms of 16-bit lanes that read one slot of a row's register: nothing is
+    widened or repeated, but codes take two bytes.
     """
     if method == "pairs":
         wrapping = [t for t in find(isa, "lookup") if pairs.wraps(isa, t.add or "")]
@@ -120,10 +120,11 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
     if method == "fip":
         return _fast_products(isa)
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
-    every += [t for instr in _candidates(isa) if lanes and instr.imm for t in _slot_products(isa, instr, WIDE)]
+    every += [t for instr in _candidates(isa) if slots and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
-    has_dot = any(t.method == "dot" for t in every)  # One instruction then does what two lanes and an addition do.
-    terms = tuple(t for t in every if t.method == method and not (has_dot and t.lanes > 1))
+    if any(t.method == "dot" for t in every):  # Its one instruction does what two lanes of sums and an addition do.
+        every = [t for t in every if t.sum_lanes == 1]
+    terms = tuple(t for t in every if t.method == method)
     if not terms:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
     return terms
@@ -200,19 +201,21 @@ def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTe
         for size in _SLOT_BYTES[code_bytes - 1 :]:
             slots = lanes // size
             halves = [instr.name, *([high] if high else [])] if slots == 2 * instr.out.lanes else [instr.name]
-            of_column = _LANES_OF_SUMS if _has_lanes_of_sums(isa, instr, slots, size) else 1
-            if slots * of_column != len(halves) * instr.out.lanes:
+            sum_lanes = _SUM_LANES if _has_sum_lanes(isa, instr, slots, size) else 1
+            if slots * sum_lanes != len(halves) * instr.out.lanes:
                 continue
             acc = rest[0] if rest else None
-            given_lanes = (row, column, acc)
-            if all(_multiplies(isa, isa[op], given_lanes, size, h, of_column=of_column) for h, op in enumerate(halves)):
-                method = "dot" if size == DOT_POSITIONS and of_column == 1 else "multiply"
+            given_places = (row, column, acc)
+            if all(
+                _multiplies(isa, isa[op], given_places, size, h, sum_lanes=sum_lanes) for h, op in enumerate(halves)
+            ):
+                method = "dot" if size == DOT_POSITIONS and sum_lanes == 1 else "multiply"
                 add = None if rest else adder(isa, instr.out)
                 upper = halves[1] if len(halves) == 2 else None
                 slot = size * code_bytes
                 places = (row, column, acc, slot, size)
                 yield ProductTerm(
-                    method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes, lanes=of_column
+                    method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes, sum_lanes=sum_lanes
                 )
 
 
@@ -230,9 +233,9 @@ def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[Prod
             yield ProductTerm(method, instr.name, None, *places, instr.out, None, slots, code_bytes)
 
 
-def _has_lanes_of_sums(isa: Isa, instr: Instr, slots: int, size: int) -> bool:
-    """Return whether a slot may have two lanes of results: sums of several products, narrower than the tile's lanes."""
-    return slots * _LANES_OF_SUMS == instr.out.lanes and size > _LANES_OF_SUMS and instr.out.bits < isa.tile.bits
+def _has_sum_lanes(isa: Isa, instr: Instr, slots: int, size: int) -> bool:
+    """Return whether a slot may have two lanes of sums, each of several products and narrower than the tile's lanes."""
+    return slots * _SUM_LANES == instr.out.lanes and size > _SUM_LANES and instr.out.bits < isa.tile.bits
 
 
 def _multiplies(
@@ -242,12 +245,12 @@ def _multiplies(
     size: int,
     half: int = 0,
     slot: int | None = None,
-    of_column: int = 1,
+    sum_lanes: int = 1,
 ) -> bool:
     """Return whether lane i is the sum of the products of slot i's codes and the row's, plus the accumulator.
 
     `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the
-    one that the immediate is. A slot may have several lanes, each with its part of the products.
+    one that the immediate is. If a slot has several `sum_lanes`, each is the sum of its part of the products.
     """
     row, column, acc = places
     lanes = instr.operands[row].type.lanes
@@ -260,7 +263,7 @@ def _multiplies(
         args[acc] = before
     given = rows if slot is None else rows[slot * size : (slot + 1) * size] * (lanes // size)
     left, right = (given, columns) if row < column else (columns, given)
-    each = size // of_column
+    each = size // sum_lanes
     first = half * instr.out.lanes * each
     want = []
     for i in range(instr.out.lanes):

@@ -36,14 +36,14 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_flush, tak
 
 @dataclass(frozen=True)
 class SumLanes:
-    """The lanes of an accumulator: their type, whether sums may be negative, and how many a column has.
+    """The lanes of an accumulator: their type, whether sums may be negative, and how many lanes a column has.
 
-    Example: of 16 lanes, two a column, lanes 0 and 1 have the sums of column 0, lanes 2 and 3 those of column 1.
+    Example: of 16 lanes, two a column, lanes 0 and 1 have the sums of column 0, and lanes 2 and 3 the sums of column 1.
     """
 
     kind: VecType
     signed: bool = False
-    lanes: int = 1
+    per_column: int = 1
 
     @property
     def most(self) -> int:
@@ -53,30 +53,23 @@ class SumLanes:
     def fill(self, most: int) -> Register:
         """Return an accumulator every lane of which holds a sum of at most that size."""
         least = -most if self.signed else 0
-        places = (divmod(i, self.lanes) for i in range(self.kind.lanes))
+        places = (divmod(i, self.per_column) for i in range(self.kind.lanes))
         return Register(self.kind, tuple(variable((column, part, 0), least, most) for column, part in places))
 
 
 @dataclass(frozen=True)
 class LaneSums:
-    """The content of accumulators of type `start`: `steps` steps, each of which adds up to `increment` to a lane.
+    """The content of accumulators with lanes `start`: `steps` steps, each of which adds up to `increment` to a lane.
 
     The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by that many bits
-    between one and the next, and the last of them adds to the tile. `signed` and `lanes` are those of `SumLanes`.
+    between one and the next, and the last of them adds to the tile.
     """
 
-    start: VecType
+    start: SumLanes
     increment: int
     steps: int
     coef: int
     shifts: tuple[int, ...] = ()
-    signed: bool = False
-    lanes: int = 1
-
-    @property
-    def of_start(self) -> SumLanes:
-        """The lanes of the accumulators."""
-        return SumLanes(self.start, self.signed, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -118,7 +111,7 @@ class WideningPath:
     @property
     def order(self) -> tuple[int, ...]:
         """The tile lane each column of the accumulator ends in."""
-        width = self.start.kind.lanes // self.start.lanes
+        width = self.start.kind.lanes // self.start.per_column
         places = tuple(range(width))
         for stage in self.stages:
             places = tuple(p // width * len(stage.order) + stage.order[p % width] for p in places)
@@ -132,11 +125,13 @@ def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> Widenin
 
     Raises NoKernel if there is none.
     """
-    candidates = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start))
+    candidates = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start.kind))
     plain = [path for path in candidates if path]
     paths = [*plain, *(mixed for path in plain if (mixed := _mix_lanes(isa, path, metric)))]
     if not paths:
-        raise NoKernel(f"{isa.name}: no way from {sums.start} accumulators that grow by {sums.increment} to the tile")
+        raise NoKernel(
+            f"{isa.name}: no way from {sums.start.kind} accumulators that grow by {sums.increment} to the tile"
+        )
     return min(paths, key=lambda w: (w.cost, len(w.stages)))
 
 
@@ -153,7 +148,7 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
         return None
     stages: list[WideningStage] = []
     counts: list[int] = []
-    have, most, runs, registers, cost = sums.of_start, sums.increment, sums.steps, 1, 0.0
+    have, most, runs, registers, cost = sums.start, sums.increment, sums.steps, 1, 0.0
     for kind in kinds:
         last = kind == isa.tile
         most *= _count_held(shifts) if last else 1
@@ -167,7 +162,7 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
         stages.append(stage[0])
         counts.append(runs)
     cost += moving * registers * runs
-    path = WideningPath(sums.of_start, tuple(stages), tuple(counts), cost, shifts)
+    path = WideningPath(sums.start, tuple(stages), tuple(counts), cost, shifts)
     return _with_shifts(isa, path, metric) if shifts else path
 
 
