@@ -92,7 +92,8 @@ class _Operand:
         weights = [1 << j for j in range(len(tables))]
         if signed:
             weights[-1] = -weights[-1]
-        of_table: dict[int, int] = {}  # Copies of a sign are one bit: of 4 bits in a byte 8 + 16 + 32 + 64 - 128.
+        # Bits with one table are one atom. A sign fills its byte: of 4 bits, it counts 8 + 16 + 32 + 64 - 128 = -8.
+        of_table: dict[int, int] = {}
         for table, weight in zip(tables, weights, strict=True):
             of_table[table] = of_table.get(table, 0) + weight
         return total(

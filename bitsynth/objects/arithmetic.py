@@ -51,13 +51,13 @@ def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *,
     match what.does:
         case "add":
             result, signed = a + b + more, as_signed(a, bits) + as_signed(b, bits) + more
-            carry, overflow = int(result > every), _find_lost(signed, bits)
+            carry, overflow = int(result > every), _overflows(signed, bits)
         case "subtract":
             result, signed = a - b - more, as_signed(a, bits) - as_signed(b, bits) - more
-            carry, overflow = int(result < 0) ^ no_borrow, _find_lost(signed, bits)
+            carry, overflow = int(result < 0) ^ no_borrow, _overflows(signed, bits)
         case "multiply":
             result = as_signed(a, bits) * as_signed(b, bits)
-            carry = overflow = _find_lost(result, bits)
+            carry = overflow = _overflows(result, bits)
             known = False
         case "and":
             result = a & b
@@ -125,7 +125,8 @@ def shift_amount(n: int, bits: int) -> int:
     return n & (_LONG if bits == _LONG + 1 else _SHORT)
 
 
-def _find_lost(signed: int, bits: int) -> int:
+def _overflows(signed: int, bits: int) -> int:
+    """Return 1 if a signed number does not fit `bits` bits, else 0: the flag overflow."""
     return int(not -(1 << bits - 1) <= signed < 1 << bits - 1)
 
 

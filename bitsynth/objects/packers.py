@@ -42,7 +42,7 @@ _LARGEST = (1 << 63) - 1
 """The most bytes of an object."""
 _NO_SIZE, _REFUSED = (1 << 64) - 1, (1 << 32) - 1
 """Results for sizes that no object has: of functions that return sizes, and of those that pack."""
-_BEYOND_ALL = (
+_HUGE = (
     (_NO_SIZE, 1),
     (1, _NO_SIZE),
     (_NO_SIZE, _NO_SIZE),
@@ -56,7 +56,7 @@ _BEYOND_ALL = (
     (1 << 63, 2),
     (2, 1 << 63),
 )
-"""Numbers of vectors and of codes of each, of which most are more than an object holds; some products overflow."""
+"""Vectors and codes of each. Most are more than an object holds, and some products overflow 64 bits."""
 
 CodeBits = Sequence[BitPolynomial]
 """The bits of a code, the lowest first."""
@@ -228,7 +228,7 @@ class PackerDeclarations:
         return DeclaredCall(f"{self._name}_{function}", sizes, given, buffers, tuple(numbers))
 
     def _pairs(self) -> Iterator[DeclaredCall]:
-        """Yield calls of what merges rows, with sizes about those of registers."""
+        """Yield calls of the function that merges rows, for rows of one step and of several registers."""
         whole, lanes = self._kernel.row_bytes, load(self._kernel.isa).word.lanes
         for count, ahead, size in (
             (0, 1, whole),
@@ -241,7 +241,7 @@ class PackerDeclarations:
             yield self._pair_call(count, ahead, size)
 
     def _pair_call(self, count: int, ahead: int, size: int) -> DeclaredCall:
-        """Return the call that gives rows of half bytes partners that are so many rows `ahead`, if there are any."""
+        """Return the call that merges each row with the row that is `ahead` rows behind it, if there is one."""
         half, apart = 8 // self._kernel.together, size + _WORD
         rows = CallBuffer("halves", count * apart, written=True, code_bits=half, is_read=True)
         numbers = []
@@ -305,7 +305,7 @@ class PackerDeclarations:
         """Yield calls of the functions that return the bytes of packed operands."""
         for operand, (first, second) in (("act", ("m", "k")), ("wgt", ("k", "n"))):
             few = [(vectors, k) for vectors in (0, 1, 7, 1000) for k in (0, 1, 129)]
-            for vectors, k in (*few, *self._about_the_largest(operand), *_BEYOND_ALL):
+            for vectors, k in (*few, *self._about_the_largest(operand), *_HUGE):
                 bytes_of = self._operand_bytes(operand, vectors, k)[1]
                 pair = (vectors, k) if operand == "act" else (k, vectors)
                 sizes = f"{first} {pair[0]}, {second} {pair[1]}"
@@ -350,12 +350,12 @@ class PackerDeclarations:
             (1, self._long),
         ):
             yield self._operand_call(operand, vectors, k)
-        for vectors, k in (*self._about_the_largest(operand), *_BEYOND_ALL):
+        for vectors, k in (*self._about_the_largest(operand), *_HUGE):
             if vectors * k > _LARGEST or self._operand_bytes(operand, vectors, k)[1] > _LARGEST:
-                yield self._refuse_call(operand, vectors, k)
+                yield self._impossible_call(operand, vectors, k)
 
-    def _refuse_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
-        """Return the call for an operand whose codes or bytes no object holds: it touches no memory."""
+    def _impossible_call(self, operand: str, vectors: int, k: int) -> DeclaredCall:
+        """Return the call for an operand whose codes or bytes no object holds: it is refused and touches no memory."""
         pair = (vectors, k) if operand == "act" else (k, vectors)
         sizes = f"{pair[0]} x {pair[1]} codes"
         return DeclaredCall(f"{self._name}_pack_{operand}", sizes, (*pair, 0, 0), result=(_REFUSED, 4))

@@ -278,8 +278,7 @@ class CallSums:
         added, terms = self.call.values.of(kernel_call.terms[row])
         parts = [np.zeros(0, np.int64)]
         for (name, first), times in terms.items():
-            is_term = isinstance(name, NamedBytes) and name.kind == "term"
-            if not isinstance(name, NamedBytes) or not is_term or first or not 0 < times < len(codes) + 1:
+            if not (isinstance(name, NamedBytes) and name.kind == "term" and not first and 0 < times <= len(codes)):
                 raise WrongCall(f"the number of row {row} is no sum of rows' terms")
             parts += [self.call.packed[name.number]] * times
         packed = np.sort(np.concatenate(parts))
