@@ -1,4 +1,4 @@
-"""Changes of what writes C: of a line of a template or of C, of the Python of an emitter, of an instruction's text.
+"""Lists changes of what writes C: of a line of a template or of C, of an emitter's Python, of an instruction's text.
 
 A change is made in the process that emits, which must be one of its own: `Change.make` replaces functions and classes
 of modules, and texts of templates.
@@ -55,7 +55,7 @@ _PAIRS = (
     *(("K_STEP", "SLOT_BYTES"), ("unit", "lane"), ("at", "to"), ("terms", "affines"), ("line_bytes", "pixel_bytes")),
 )
 _OTHER_NAME = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
-"""Names that stand for each other's neighbours: of rows and columns, of lines and pixels."""
+"""Names that are easily confused, of rows and columns, of lines and pixels: each with the name that replaces it."""
 _NUMBER = re.compile(r"(?<![\w.%])\d+(?![\w.])")
 _NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?![\w(])|(?<=->)\w+")
 _INDEX = re.compile(r"(?<=[\w\])])\[([^\[\]]+)\]")
@@ -65,27 +65,27 @@ _DECLARED = re.compile(r"[a-z]\w* (?:\*|const)*\w+(?:\[.*\])?(?: = .*)?;|.*\buns
 _HEADER = re.compile(r"\b(?:for|while) \(")
 
 
-def changed_lines(line: str) -> Iterator[tuple[str, str]]:
-    """Yield kinds of changes and the changed line, for a line of C, or of a template of C."""
+def change_line(line: str) -> Iterator[tuple[str, str]]:
+    """Yield the changes of a line of C, or of a template of C: the kind of each, and the changed line."""
     is_header = bool(_HEADER.search(line))
 
-    def replaced(match: re.Match[str], new: str) -> str:
+    def replace_match(match: re.Match[str], new: str) -> str:
         return line[: match.start()] + new + line[match.end() :]
 
     for kind, old, new in _SWAPS:
-        yield from ((kind, replaced(match, new)) for match in re.finditer(re.escape(old), line))
+        yield from ((kind, replace_match(match, new)) for match in re.finditer(re.escape(old), line))
     for match in _NUMBER.finditer(line):
         kind = _kind_of_number(line[: match.start()].rstrip(), is_header)
-        yield from ((kind, replaced(match, str(x))) for x in (int(match[0]) - 1, int(match[0]) + 1) if x >= 0)
+        yield from ((kind, replace_match(match, str(x))) for x in (int(match[0]) - 1, int(match[0]) + 1) if x >= 0)
     for match in _INDEX.finditer(line):
-        yield "index", replaced(match, f"[{match[1]} + 1]")
+        yield "index", replace_match(match, f"[{match[1]} + 1]")
     for match in _NAME.finditer(line):
         if match[0] in _OTHER_NAME:
-            yield "another name", replaced(match, _OTHER_NAME[match[0]])
+            yield "another name", replace_match(match, _OTHER_NAME[match[0]])
     if is_header:
-        yield from (("loop bound", replaced(x, f"{x[1]} += 2)")) for x in re.finditer(r"\+\+(\w+)\)", line))
+        yield from (("loop bound", replace_match(x, f"{x[1]} += 2)")) for x in re.finditer(r"\+\+(\w+)\)", line))
     else:
-        yield from (("swapped operands", replaced(x, f"({x[2]}, {x[1]}")) for x in _ARGUMENTS.finditer(line))
+        yield from (("swapped operands", replace_match(x, f"({x[2]}, {x[1]}")) for x in _ARGUMENTS.finditer(line))
     if _is_statement(line):
         yield "left out", ""
 
@@ -130,7 +130,7 @@ def _in_words(old: str, new: str) -> str:
     return f"{' '.join(old.split())}  ->  {' '.join(new.split()) or '(left out)'}"
 
 
-def lines_of_text(text: str) -> Iterator[tuple[int, str, str, str]]:
+def change_text(text: str) -> Iterator[tuple[int, str, str, str]]:
     """Yield changes of a text of C or of a template: the line from 1, the kind, the change in words, and the text."""
     lines = text.split("\n")
     in_comment = False
@@ -142,15 +142,20 @@ def lines_of_text(text: str) -> Iterator[tuple[int, str, str, str]]:
         if not stripped or stripped[0] == "#" or stripped.startswith(("*", "{#", "{% from", "{% include")):
             continue
 
-        def whole(*new: str, first: int = n) -> str:
+        def replace_lines(*new: str, first: int = n) -> str:
             return "\n".join([*lines[:first], *new, *lines[first + len(new) :]])
 
-        for kind, new in dict.fromkeys(changed_lines(line)):
+        for kind, new in dict.fromkeys(change_line(line)):
             if not (stripped.startswith("{%") and kind in {"left out", "another name"}):
-                yield n + 1, kind, _in_words(line, new), whole(new)
+                yield n + 1, kind, _in_words(line, new), replace_lines(new)
         following = lines[n + 1] if n + 1 < len(lines) else ""
         if _is_statement(line) and _is_statement(following) and line != following:
-            yield n + 1, "swapped lines", _in_words(line, f"{following.strip()} before it"), whole(following, line)
+            yield (
+                n + 1,
+                "swapped lines",
+                _in_words(line, f"{following.strip()} before it"),
+                replace_lines(following, line),
+            )
 
 
 def template_changes(names: Sequence[str]) -> list[Change]:
@@ -160,15 +165,16 @@ def template_changes(names: Sequence[str]) -> list[Change]:
     def change(name: str, line: int, kind: str, words: str, text: str) -> Change:
         return Change(kind, f"emit/templates/{name}", line, lambda: words, lambda: _use_templates({name: text}))
 
-    return [change(name, *each) for name in names for each in lines_of_text(texts[name])]
+    return [change(name, *each) for name in names for each in change_text(texts[name])]
 
 
 def _use_templates(texts: Mapping[str, str]) -> None:
     """Have templates of these names rendered from these texts."""
-    made = render.environment.__wrapped__()
-    assert made.loader is not None
-    made.loader, made.bytecode_cache = jinja2.ChoiceLoader([jinja2.DictLoader(texts), made.loader]), None
-    render.environment = lambda: made  # type: ignore[assignment]
+    environment = render.environment.__wrapped__()
+    assert environment.loader is not None
+    environment.loader = jinja2.ChoiceLoader([jinja2.DictLoader(texts), environment.loader])
+    environment.bytecode_cache = None
+    render.environment = lambda: environment  # type: ignore[assignment]
 
 
 def file_changes(text: str, file: str, use: Callable[[str], None]) -> list[Change]:
@@ -177,7 +183,7 @@ def file_changes(text: str, file: str, use: Callable[[str], None]) -> list[Chang
     def change(line: int, kind: str, words: str, changed: str) -> Change:
         return Change(kind, file, line, lambda: words, lambda: use(changed))
 
-    return [change(*each) for each in lines_of_text(text)]
+    return [change(*each) for each in change_text(text)]
 
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -231,7 +237,7 @@ def _node_changes(node: ast.AST) -> Iterator[_NodeChange]:
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         yield from (_set("constant", node, value=node.value + more) for more in (-1, 1))
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield from (_set(kind, node, value=new) for kind, new in dict.fromkeys(changed_lines(node.value)))
+        yield from (_set(kind, node, value=new) for kind, new in dict.fromkeys(change_line(node.value)))
     for name in ("body", "orelse"):
         body = getattr(node, name, None)
         if isinstance(body, list) and not isinstance(node, ast.Module | ast.ClassDef):
@@ -296,14 +302,14 @@ class _ChangedModule:
         return _in_words(first, new)
 
     def __call__(self) -> None:
-        """Run the changed module, and replace what other modules have of it."""
+        """Run the changed module in the place of the module, as other modules see it too."""
         tree, change = self._change()
         change.make()
         _run_anew(self.module, tree)
 
 
 def _run_anew(module: ModuleType, tree: ast.Module) -> None:
-    """Run another tree of a module, and replace what other modules have of it."""
+    """Run another tree of a module; functions and classes that other modules have imported of it are replaced there."""
     values = vars(module)
     before = dict(values)
     exec(compile(ast.fix_missing_locations(tree), str(module.__file__), "exec"), values)
@@ -315,7 +321,7 @@ def _run_anew(module: ModuleType, tree: ast.Module) -> None:
 
 
 def replacement(kind: str, file: str, old: str, new: str) -> Change:
-    """Return the change of an emitter that has `new` in the place of `old`, which its file has once."""
+    """Return the change that puts `new` in the place of `old`, which the file of the emitter has once."""
     path = render.FOLDER.parents[1] / file
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"

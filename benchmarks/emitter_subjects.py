@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import hashlib
-import importlib
 import os
 import pickle
 import re
@@ -34,12 +33,14 @@ from wrong_objects import (
     stored,
 )
 
+from bitsynth.emit import kernel as emit_kernel
+from bitsynth.emit import render
 from bitsynth.errors import BitsynthError
 from bitsynth.host import features
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import period
-from bitsynth.network.machine_code.prove import prove_layers
+from bitsynth.network.machine_code.prove import LayerVerdict, prove_layers
 from bitsynth.network.program import LayerStep, alias_root
 from bitsynth.objects.functions import prove_functions
 from bitsynth.objects.library import CompiledLibrary, LibraryObject
@@ -94,16 +95,16 @@ class Subject(Protocol):
     def emit(self) -> dict[str, str]:
         """Return the C by file name, as emitters write it now."""
 
-    def covered(self, files: Mapping[str, str]) -> str:
+    def select_covered(self, files: Mapping[str, str]) -> str:
         """Return the part of the C that is proved, without comments."""
 
     def check_of(self, function: str) -> str:
         """Return which proof judges a function: one of CHECKS."""
 
-    def compiled(self, files: Mapping[str, str], folder: Path) -> Path | None:
+    def compile(self, files: Mapping[str, str], folder: Path) -> Path | None:
         """Return what is made of the C; None if it does not compile."""
 
-    def results(self, built: Path, function: str) -> Iterator[bytes]:
+    def run(self, built: Path, function: str) -> Iterator[bytes]:
         """Yield what a function leaves behind, for many inputs."""
 
     def prove(self, built: Path, functions: Collection[str]) -> dict[str, FunctionProof]:
@@ -116,7 +117,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 T = TypeVar("T")
 
 
-def in_process(function: Callable[[], T], seconds: int, memory: int = 0) -> T | None:
+def run_in_process(function: Callable[[], T], seconds: int, memory: int = 0) -> T | None:
     """Return what a function returns in a process of its own; None if that fails, crashes or takes too long."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -143,7 +144,7 @@ def in_process(function: Callable[[], T], seconds: int, memory: int = 0) -> T | 
 def digest_of(subject: Subject, built: Path, function: str) -> str:
     """Return the SHA-256 digest of all that a function leaves behind."""
     made = hashlib.sha256()
-    for part in subject.results(built, function):
+    for part in subject.run(built, function):
         made.update(part)
     return made.hexdigest()
 
@@ -179,8 +180,8 @@ MISSED = {
         ("left out", "emit/templates/kernel_matmul.c.j2", "product(m, k) > PTRDIFF_MAX || ", ""),
     ),
 }  # fmt: skip
-"""Twelve wrong emitters that self-tests of kernels once missed, each with a kernel that has all that is changed: the
-kind, the file, its text and the text in its place."""
+"""Twelve wrong emitters that self-tests of kernels once missed, by the kernel whose C they change: the kind of the
+change, the file, its text, and the text in its place."""
 
 
 class KernelSubject:
@@ -200,8 +201,7 @@ class KernelSubject:
 
     def changes(self) -> list[Change]:
         """Return changes of templates, of the Python of emitters, and of instructions."""
-        folder = importlib.import_module("bitsynth.emit.render").FOLDER
-        templates = [path.name for path in sorted(folder.glob("kernel*.j2")) if TEMPLATES.fullmatch(path.name)]
+        templates = [path.name for path in sorted(render.FOLDER.glob("kernel*.j2")) if TEMPLATES.fullmatch(path.name)]
         return [
             *template_changes(templates),
             *module_changes([*(f"emit.{x}" for x in EMITTERS), "emit.correction_terms"]),
@@ -209,12 +209,11 @@ class KernelSubject:
         ]
 
     def emit(self) -> dict[str, str]:
-        """Return header and source."""
-        source = importlib.import_module("bitsynth.emit.kernel").CSource
-        c = source(self._matmul.proved_entry.proved, self._matmul.spec)
+        """Return header and source, of the class that the module has now: a change may have replaced it."""
+        c = emit_kernel.CSource(self._matmul.proved_entry.proved, self._matmul.spec)
         return {f"{self.name}.h": c.header, f"{self.name}.c": c.source}
 
-    def covered(self, files: Mapping[str, str]) -> str:
+    def select_covered(self, files: Mapping[str, str]) -> str:
         """Return the header and the source without `NAME_matmul`; of other processors the microkernel alone."""
         end = "static void narrow(" if self._is_native else "static size_t ceiling("
         text = files[f"{self.name}.h"] * self._is_native + files[f"{self.name}.c"].partition(end)[0]
@@ -224,7 +223,7 @@ class KernelSubject:
         """Return "microkernel" or "packers"."""
         return "microkernel" if function == self.name else "packers"
 
-    def compiled(self, files: Mapping[str, str], folder: Path) -> Path | None:
+    def compile(self, files: Mapping[str, str], folder: Path) -> Path | None:
         """Return the shared library of the kernel."""
         compiler, path = find_compiler(self._isa, "gcc"), folder / "library.so"
         for file, text in files.items():
@@ -233,27 +232,27 @@ class KernelSubject:
         flags = [*FLAGS, "-shared", *self._matmul.needs.cc_flags]
         return path if compile_c([*compiler.command, *flags, *sources, "-o", str(path)], folder) else None
 
-    def results(self, built: Path, function: str) -> Iterator[bytes]:
+    def run(self, built: Path, function: str) -> Iterator[bytes]:
         """Yield what a function leaves behind."""
         if function == self.name:
-            yield from self._results_of_microkernel(built)
+            yield from self._run_microkernel(built)
             return
         of = function.removeprefix(f"{self.name}_")
         call = getattr(ctypes.CDLL(str(built)), function)
         rng = np.random.default_rng(2)
         if of.endswith("_bytes"):
-            yield from _sizes(call, ctypes.c_size_t)
+            yield from _call_with_sizes(call, ctypes.c_size_t)
         elif of in {"pack_act", "pack_wgt"}:
-            yield from self._packed_operands(call, of == "pack_act", rng)
+            yield from self._pack_operands(call, of == "pack_act", rng)
         else:
-            yield from self._packed_rows(call, of == "pack_words", rng)
+            yield from self._pack_rows(call, of == "pack_words", rng)
 
     @property
     def seconds(self) -> int:
         """The CPU time of a function that ends."""
         return 10 * SECONDS if self._is_native else 4 * EMULATED_SECONDS
 
-    def _results_of_microkernel(self, built: Path) -> Iterator[bytes]:
+    def _run_microkernel(self, built: Path) -> Iterator[bytes]:
         """Yield the tiles of sizes about the periods of loops, and beyond flushes."""
         kernel, rng = self._kernel, np.random.default_rng(1)
         most = MOST_STEPS if self._is_native else MOST_EMULATED
@@ -264,8 +263,8 @@ class KernelSubject:
             if most < steps <= MANY_STEPS:
                 yield from (stored(call, kernel, Sizes(1, 1, steps), fill, rng) for fill in ("ones", "random"))
 
-    def _packed_rows(self, call: Any, from_words: bool, rng: np.random.Generator) -> Iterator[bytes]:
-        """Yield packed rows and their terms, from codes or from words of their bits."""
+    def _pack_rows(self, call: Any, from_words: bool, rng: np.random.Generator) -> Iterator[bytes]:
+        """Pack rows, from codes or from words of their bits: yield the rows and their terms."""
         kernel, slack = self._kernel, self._isa.word.lanes
         for k in _lengths(kernel.k_step, rng):
             count, gap = int(rng.integers(0, 5)), int(rng.integers(0, 3))
@@ -286,8 +285,8 @@ class KernelSubject:
             rows = [packed[row * packed_apart :][:size].tobytes() for row in range(count)]
             yield b"".join([*rows, packed[-GUARD:].tobytes(), terms.tobytes(), affines.tobytes(), read.tobytes()])
 
-    def _packed_operands(self, call: Any, of_act: bool, rng: np.random.Generator) -> Iterator[bytes]:
-        """Yield packed operands, and whether sizes are refused that no object has."""
+    def _pack_operands(self, call: Any, of_act: bool, rng: np.random.Generator) -> Iterator[bytes]:
+        """Pack operands: yield them, and whether sizes that no object has are refused."""
         kernel = self._kernel
         bits = kernel.row_bits if of_act != kernel.swapped else kernel.column_bits
         for k in _lengths(kernel.k_step, rng):
@@ -297,7 +296,7 @@ class KernelSubject:
             packed = placed(np.full(self._operand_bytes(vectors, k, of_act) + GUARD, 0xA5, np.uint8), 8)
             status = call(*map(ctypes.c_size_t, pair), _address(codes), _address(packed))
             yield packed.tobytes() + codes.tobytes() + str(status).encode()
-        for vectors, k in _impossible():
+        for vectors, k in _impossible_sizes():
             pair = (vectors, k) if of_act else (k, vectors)
             yield str(call(*map(ctypes.c_size_t, pair), None, None)).encode()
 
@@ -352,15 +351,15 @@ def _lengths(step: int, rng: np.random.Generator) -> Iterator[int]:
     yield from (int(x) for x in rng.integers(300, 4000, 6))
 
 
-def _sizes(call: Any, result: Any) -> Iterator[bytes]:
-    """Yield results of a function of two sizes, up to the greatest ones."""
+def _call_with_sizes(call: Any, result: Any) -> Iterator[bytes]:
+    """Call a function of two sizes with sizes up to the greatest ones: yield what it returns."""
     call.restype = result
     chosen = [*range(9), 63, 64, 65, 1000, *((1 << 64) - 1 >> n for n in range(64))]
     for x in chosen:
         yield b" ".join(str(call(ctypes.c_size_t(x), ctypes.c_size_t(y))).encode() for y in chosen)
 
 
-def _impossible() -> Iterator[tuple[int, int]]:
+def _impossible_sizes() -> Iterator[tuple[int, int]]:
     """Yield sizes of operands whose codes no object has."""
     great = [(1 << 64) - 1, 1 << 63, (1 << 63) + 5, 1 << 62]
     yield from ((x, y) for x in great for y in (*great, 4, 1 << 20))
@@ -388,12 +387,12 @@ class NetworkSubject:
         self._files: dict[str, str] = {}
         for file, text in self._right.items():
             (folder / file).write_text(text)
-        self._objects = {x: self._compiled_file(folder / x, folder, folder) for x in self._sources()}
+        self._objects = {x: self._compile_file(folder / x, folder, folder) for x in self._sources()}
 
     def _sources(self) -> list[str]:
         return [x for x in self._right if x.endswith(".c") and x != "main.c" and not x.endswith("_selftest.c")]
 
-    def _compiled_file(self, source: Path, folder: Path, own: Path) -> Path | None:
+    def _compile_file(self, source: Path, folder: Path, own: Path) -> Path | None:
         """Return the object of a file, whose headers are in folder `own` or else in `folder`."""
         out = source.with_suffix(".o")
         flags = [*FLAGS, "-DNDEBUG", *self._text.needs.cc_flags, f"-iquote{own}", f"-iquote{folder}"]
@@ -410,7 +409,6 @@ class NetworkSubject:
 
     def changes(self) -> list[Change]:
         """Return changes of the runtime's C, of templates of networks, and of the Python that fills them."""
-
         return [
             *(x for file in RUNTIME_FILES for x in file_changes(self._right[file], file, partial(self._use, file))),
             *template_changes(STEP_TEMPLATES),
@@ -426,7 +424,7 @@ class NetworkSubject:
             return {**self._right, **self._files}
         return dict(layer_programs.text_of.__wrapped__(self._isa).get_untested())
 
-    def covered(self, files: Mapping[str, str]) -> str:
+    def select_covered(self, files: Mapping[str, str]) -> str:
         """Return the text of all files."""
         return _COMMENT.sub("", "\n".join(text for _, text in sorted(files.items())))
 
@@ -434,7 +432,7 @@ class NetworkSubject:
         """Return "layers"."""
         return "layers"
 
-    def compiled(self, files: Mapping[str, str], folder: Path) -> Path | None:
+    def compile(self, files: Mapping[str, str], folder: Path) -> Path | None:
         """Return the folder with the library and the objects that differ from those of right files."""
         changed = {file for file, text in files.items() if text != self._right.get(file)}
         for file in changed:
@@ -443,7 +441,7 @@ class NetworkSubject:
         for file in self._sources():
             if changed & self._read_by(file, files):
                 (folder / file).write_text(files[file])
-                objects[file] = self._compiled_file(folder / file, self._folder, folder)
+                objects[file] = self._compile_file(folder / file, self._folder, folder)
         if None in objects.values():
             return None
         command = ["gcc", "-shared", *map(str, objects.values()), "-lm", "-lpthread", "-o", str(folder / "library.so")]
@@ -458,7 +456,7 @@ class NetworkSubject:
             left += [x for x in re.findall(r'#include "(.+)"', files[at]) if x in files and x not in reached]
         return reached
 
-    def results(self, built: Path, function: str) -> Iterator[bytes]:
+    def run(self, built: Path, function: str) -> Iterator[bytes]:
         """Yield status and memory after a layer's step, for several inputs."""
         library = ctypes.CDLL(str(built / "library.so"))
         number, step = self._steps[function]
@@ -490,5 +488,11 @@ class NetworkSubject:
         objects = tuple(LibraryObject(x.name, x, 0, 0, frozenset(), ()) for x in paths)
         library = CompiledLibrary(built / "library.a", "", objects)
         shown = prove_layers(library, [self._text], lambda *_: None, only=functions)
-        names = {"proved": "proved", "refused": "refused"}
-        return {x.node: FunctionProof(names.get(x.verdict, "not understood"), x.why) for x in shown}  # type: ignore[arg-type]
+        return {x.node: _proof_of_layer(x) for x in shown}
+
+
+def _proof_of_layer(verdict: LayerVerdict) -> FunctionProof:
+    """Return what is shown of a layer; a layer of a kind that no proof covers is not understood."""
+    if verdict.is_proved:
+        return FunctionProof("proved", verdict.why)
+    return FunctionProof("refused" if verdict.is_refused else "not understood", verdict.why)

@@ -1,14 +1,15 @@
-"""Emitters, templates and runtimes that are changed: is each whose C computes something else refused by the proof?
+"""Changes templates, emitters and runtimes: does the proof refuse each whose C computes something else?
 
     python benchmarks/wrong_emitters.py [--count 30] [--seed 2026] [--json] [SUBJECT ...]
 
 A subject is a kernel, or `network`, which is eleven layers whose runtime moves codes in different ways. A change is of
-one line of a template, one expression or statement of the Python that writes C, one line of the runtime, or of the
-instruction that is written for another. Changes are drawn by seed, all kinds in turn, until `--count` of a subject
-compile and change what is proved of its C. Each is compiled by gcc with -O2. What its functions leave behind for random
-and extreme inputs is compared with the unchanged ones'; code of AArch64 runs under unicorn. Then the proof judges the
-functions that differ, or all if none does: the microkernel for all sizes, packers for listed sizes, layers for their
-shapes. A microkernel that the loop rule does not apply to is proved for listed sizes alone, and may be wrong at others.
+one line of a template, of one expression or statement of the Python that writes C, or of one line of the runtime; or it
+writes another instruction in the place of one. Changes are drawn by seed, all kinds in turn, until `--count` of a
+subject compile and change what is proved of its C. Each is compiled by gcc with -O2. What its functions return and
+write for random and extreme inputs is compared with the unchanged ones'; code of AArch64 runs under unicorn. Then the
+proof judges the functions that differ, or all if none does: the microkernel for all sizes, packers for listed sizes,
+layers for their shapes. A microkernel that the loop rule does not apply to is proved for listed sizes alone, and may be
+wrong at others.
 Exit code 1 if a function that computes something else is proved, or an unchanged one is not.
 """
 
@@ -36,7 +37,7 @@ from emitter_subjects import (
     NetworkSubject,
     Subject,
     digest_of,
-    in_process,
+    run_in_process,
 )
 
 from bitsynth.bench.setting import Basis
@@ -82,58 +83,58 @@ class Outcome:
     why: str
 
 
-class Trial:
-    """A subject with the C as it is, and what its functions leave behind."""
+class ChangeJudge:
+    """Judges changes of a subject, of which it has the C as it is, and what its functions return and write."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
         self._subject, self._folder = subject, folder
         self._files = subject.emit()
-        self.built = self._compiled(self._files)
+        self.built = self._compile(self._files)
         assert self.built
-        self._right = self._results(self.built)
+        self._right = self._run(self.built)
         assert all(self._right.values()), self._right
 
-    def _compiled(self, files: dict[str, str]) -> Path | None:
-        return self._subject.compiled(files, Path(tempfile.mkdtemp(dir=self._folder)))
+    def _compile(self, files: dict[str, str]) -> Path | None:
+        return self._subject.compile(files, Path(tempfile.mkdtemp(dir=self._folder)))
 
-    def _results(self, built: Path) -> dict[str, str | None]:
+    def _run(self, built: Path) -> dict[str, str | None]:
         """Return digests of what functions leave behind; None for those that crash or do not end."""
         of = self._subject
-        return {x: in_process(partial(digest_of, of, built, x), of.seconds) for x in of.functions}
+        return {x: run_in_process(partial(digest_of, of, built, x), of.seconds) for x in of.functions}
 
     def prove(self, built: Path, functions: Sequence[str]) -> dict[str, FunctionProof]:
         """Return what is shown of functions."""
-        shown = in_process(partial(self._subject.prove, built, functions), PROVE_SECONDS, MEMORY)
+        shown = run_in_process(partial(self._subject.prove, built, functions), PROVE_SECONDS, MEMORY)
         gave_up = FunctionProof("not understood", f"no verdict in {PROVE_SECONDS} seconds")
         return shown if shown is not None else dict.fromkeys(functions, gave_up)
 
-    def emitted(self, change: Change) -> dict[str, str] | None:
+    def emit(self, change: Change) -> dict[str, str] | None:
         """Return the C that a changed emitter writes; None if it writes none, or nothing else where it is proved."""
 
-        def changed() -> dict[str, str]:
+        def emit_changed() -> dict[str, str]:
             change.make()
             return self._subject.emit()
 
-        files = in_process(changed, EMIT_SECONDS, MEMORY)
+        files = run_in_process(emit_changed, EMIT_SECONDS, MEMORY)
         if not files or {*files} != {*self._files}:
             return None
-        return None if self._subject.covered(files) == self._subject.covered(self._files) else files
+        return None if self._subject.select_covered(files) == self._subject.select_covered(self._files) else files
 
-    def outcome(self, change: Change, files: dict[str, str]) -> Outcome | None:
+    def judge(self, change: Change, files: dict[str, str]) -> Outcome | None:
         """Return the verdict on what a changed emitter wrote; None if that does not compile."""
-        built = self._compiled(files)
+        built = self._compile(files)
         if built is None:
             return None
-        results = self._results(built)
+        results = self._run(built)
         differs = tuple(x for x in self._subject.functions if results[x] is None or results[x] != self._right[x])
-        return self._judged(built, differs, (change.part, change.kind, str(change)))
+        return self._judge(built, differs, (change.part, change.kind, str(change)))
 
-    def unchanged(self) -> Outcome:
+    def judge_unchanged(self) -> Outcome:
         """Return the verdict on what the emitters write as they are."""
         assert self.built
-        return self._judged(self.built, (), ("", "none", ""))
+        return self._judge(self.built, (), ("", "none", ""))
 
-    def _judged(self, built: Path, differs: tuple[str, ...], change: tuple[str, str, str]) -> Outcome:
+    def _judge(self, built: Path, differs: tuple[str, ...], change: tuple[str, str, str]) -> Outcome:
         """Return the verdict on functions that differ, or else on all: the worst one."""
         shown = self.prove(built, differs or self._subject.functions)
         worst_first = WORST_FIRST if differs else WORST_FIRST[::-1]
@@ -144,7 +145,7 @@ class Trial:
         return Outcome(self._subject.name, *change, differs, verdict, check, proof.why)
 
 
-def drawn(changes: Sequence[Change], rng: random.Random) -> Iterator[Change]:
+def draw(changes: Sequence[Change], rng: random.Random) -> Iterator[Change]:
     """Yield changes in random order, all kinds in turn."""
     by_kind = {kind: [x for x in changes if x.kind == kind] for kind in KINDS}
     for pool in by_kind.values():
@@ -155,31 +156,31 @@ def drawn(changes: Sequence[Change], rng: random.Random) -> Iterator[Change]:
                 yield pool.pop()
 
 
-def judged(subject: Subject, count: int, seed: int, folder: Path, say: Progress) -> Iterator[Outcome]:
+def judge_changes(subject: Subject, count: int, seed: int, folder: Path, say: Progress) -> Iterator[Outcome]:
     """Yield the outcomes of changes of a subject's emitters; first that of the unchanged ones."""
-    trial = Trial(subject, folder)
-    yield trial.unchanged()
+    judge = ChangeJudge(subject, folder)
+    yield judge.judge_unchanged()
     named = subject.named_changes()
     found, wanted, rng = 0, len(named) + count, random.Random(f"{seed} {subject.name}")
-    tried = islice(chain(named, drawn(subject.changes(), rng)), MOST_DRAWN * wanted)
+    tried = islice(chain(named, draw(subject.changes(), rng)), MOST_DRAWN * wanted)
     for change in tried:
         if found == wanted:
             return
-        files = trial.emitted(change)
-        outcome = trial.outcome(change, files) if files else None
+        files = judge.emit(change)
+        outcome = judge.judge(change, files) if files else None
         if outcome:
             found += 1
             say(f"{subject.name}: {change.kind}", found, wanted)
             yield outcome
 
 
-def table(
+def count_verdicts(
     outcomes: Sequence[Outcome], title: str, field: str, names: Sequence[str]
 ) -> tuple[list[str], list[list[object]]]:
     """Return titles and rows of counts of changes, by a field of outcomes.
 
-    A row counts changes after which something else is computed, by verdict; and those after which nothing else is (=),
-    proved or not.
+    A row counts by verdict the changes after which something else is computed; and, proved or not, the changes after
+    which the same is computed (=).
     """
     of_changes = [x for x in outcomes if x.kind != "none"]
     rows: list[list[object]] = []
@@ -203,13 +204,13 @@ def main() -> int:
         for name in given.subjects:
             own = Path(tempfile.mkdtemp(dir=folder))
             subject = NetworkSubject("avx2", own) if name == NETWORK else KernelSubject(name)
-            for outcome in judged(subject, given.count, given.seed, own, say):
+            for outcome in judge_changes(subject, given.count, given.seed, own, say):
                 outcomes.append(outcome)
     unchanged = [x for x in outcomes if x.kind == "none"]
     faults = [x for x in outcomes if x.verdict == FAULT] + [x for x in unchanged if x.verdict != "proved"]
     facts = report.facts(Basis(), outcomes=[asdict(x) for x in outcomes])
     by = {"changed part": ("part", PARTS), "kind of change": ("kind", KINDS), "judged by": ("check", CHECKS)}
-    report.tell(facts, *(table(outcomes, title, *of) for title, of in by.items()), as_json=given.json)
+    report.tell(facts, *(count_verdicts(outcomes, title, *of) for title, of in by.items()), as_json=given.json)
     for fault in faults:
         print(f"WRONG: {fault.subject}: {fault.change or 'unchanged'}: {fault.differs}: {fault.why}", file=sys.stderr)
     return int(bool(faults))

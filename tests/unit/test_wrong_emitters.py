@@ -26,7 +26,7 @@ def module(monkeypatch):
 
 
 def test_a_line_is_changed_in_many_ways(module):
-    changed = {*module("emitter_changes").changed_lines("        sums[at] += 3 * codes[k] << 2;")}
+    changed = {*module("emitter_changes").change_line("        sums[at] += 3 * codes[k] << 2;")}
     assert {
         ("operator", "        sums[at] += 3 + codes[k] << 2;"),
         ("operator", "        sums[at] = 3 * codes[k] << 2;"),
@@ -51,7 +51,7 @@ def test_wrong_emitters_are_refused(module, monkeypatch, tmp_path):
     subject = module("emitter_subjects").KernelSubject(BYTES)
     named = subject.named_changes()[:2]
     monkeypatch.setattr(subject, "named_changes", lambda: named)
-    unchanged, *outcomes = module("wrong_emitters").judged(subject, 4, 2026, tmp_path, silent)
+    unchanged, *outcomes = module("wrong_emitters").judge_changes(subject, 4, 2026, tmp_path, silent)
     assert unchanged.verdict == "proved"
     assert [(x.differs, x.verdict, x.check) for x in outcomes[:2]] == 2 * [((BYTES,), "refused", "microkernel")]
     drawn = [x.verdict for x in outcomes[2:] if x.differs]
