@@ -93,9 +93,9 @@ class Passing(Exception):
 
 
 class _FlagOfHelp:
-    """Gives the option --help of a command its value as a flag, False where it is not there.
+    """Makes False the default of a command's option --help.
 
-    By default that is None, which typer converts to bool by pydantic: importing it takes as long as a short command.
+    It is None otherwise, which typer converts to bool by pydantic: importing that takes as long as a short command.
     """
 
     def get_help_option(self, ctx: Any) -> Any:

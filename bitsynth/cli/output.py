@@ -27,7 +27,7 @@ from rich.text import Text
 from bitsynth.cli import interrupts
 from bitsynth.errors import ToolError
 from bitsynth.files import ADVICE
-from bitsynth.printable import count as count  # noqa: PLC0414
+from bitsynth.printable import count as count  # noqa: PLC0414 (commands call output.count)
 from bitsynth.printable import printable
 from bitsynth.progress import Progress, silent
 

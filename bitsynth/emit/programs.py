@@ -88,7 +88,7 @@ class Programs:
         flat, places, out = interleave(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
-        def rename_soon(value: Value) -> Value:
+        def rename(value: Value) -> Value:
             return soon[value].name if value in soon else value
 
         for line in flat.steps:
@@ -96,11 +96,11 @@ class Programs:
                 out += [scope.load(line.op, line.dst, places[line.dst]), *scope.pin(line.dst)]
             elif line.dst in soon:
                 out += [
-                    f"{rename_soon(line.dst)} = {scope.value(line, rename_soon)};",
-                    *scope.pin(rename_soon(line.dst)),
+                    f"{rename(line.dst)} = {scope.value(line, rename)};",
+                    *scope.pin(rename(line.dst)),
                 ]
             else:
-                out.append(scope.step(line, rename_soon))
+                out.append(scope.step(line, rename))
         late = (acc for acc in flat.accs if acc.next not in soon)
         return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
 

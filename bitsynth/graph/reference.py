@@ -60,7 +60,7 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
 def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
     """Yield each edge with its value, in an order in which nodes can run.
 
-    A value is dropped after the last node that may read it, so that memory holds the edges alive at once alone.
+    A value is dropped after the last node that may read it, so that memory holds only edges that are alive at once.
     SpecError as from `run`; MemoryError that names the node.
     """
     if unknown := sorted(set(inputs) - set(graph.inputs)):

@@ -60,7 +60,7 @@ The Cortex-A76 takes 0.25.
 PAIRED_CODE_CYCLES = 0.3
 """Cycles of a code whose table is paired with another pixel's; from instruction counts of C2 on the Cortex-A53.
 
-On Zen 4, with registers of 32 bytes, C2's take 0.29.
+On Zen 4 with AVX2, whose registers have 32 bytes, a code of C2 takes 0.29 cycles.
 """
 WIDER_OPERANDS_PENALTY = 1.1
 """Penalty of a kernel of wider operands over its estimate; measured penalties are up to a fifth."""

@@ -222,7 +222,9 @@ class DepthwiseEstimate:
 
     def _count_joined(self, wide: int) -> int:
         """Return how many pixels are joined where rows of the output have `wide` pixels, as the runtime does."""
-        most = joined_pixels(self.kernel.program, self.layer, Offset(np.zeros(1, np.int64), self.layer.zero_point))
+        most = count_joined_pixels(
+            self.kernel.program, self.layer, Offset(np.zeros(1, np.int64), self.layer.zero_point)
+        )
         return next(n for n in range(max(1, most), 0, -1) if wide % n == 0)
 
 
@@ -249,7 +251,7 @@ def constants(
 ) -> Constants:
     """Return the constants of a layer on `kernel` for `programs`; `weight` (OC, IC / groups, KH, KW) holds codes.
 
-    The constants of a channel are repeated for each of the `joined` pixels (`joined_pixels`).
+    The constants of a channel are repeated for each of the `joined` pixels (`count_joined_pixels`).
 
     Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """
@@ -273,7 +275,7 @@ def constants(
     return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
 
 
-def joined_pixels(program: DepthwiseProgram, layer: LayerSpec, offset: Offset) -> int:
+def count_joined_pixels(program: DepthwiseProgram, layer: LayerSpec, offset: Offset) -> int:
     """Return how many neighbouring pixels a unit of the kernel holds at most, if more than one; 0 for no joining.
 
     They are joined if a channel is one of the input and of the output, results lie pixel by pixel, and sums need no

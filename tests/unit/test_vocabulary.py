@@ -59,7 +59,7 @@ LEFT = word_set(
     """
     added_up aligned_down allowed_forms asked braced carried compiled computed computed_of_data decided
     decided_ends declared described evaluated evaluated_further fetched filled finished held implied indented
-    joined_pixels known laid loaded moved named numbered opened_elf ordered placed ranked reduced replaced
+    known laid loaded moved named numbered opened_elf ordered placed ranked reduced replaced
     scaled settled shared shifted skipped solved_again taken_first unknown unmixed_first viewed weighted_sums
     widened wrapped
     """

@@ -54,7 +54,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         facts = [
             {
                 **_facts(each, z3),
-                "verified": _Checked.of(each, model).as_json(),
+                "verified": _Summary.of(each, model).as_json(),
                 "further_files": further,
                 "objects": objects.facts if objects else None,
             }
@@ -68,7 +68,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         end = ReportLine("proved" if z3 else "checked", (_verdict(each.certificate, z3),), free=True)
         machine_code = [objects.line] if objects and each is checked[-1] else []
         print_lines(*heading, *each.lines, *machine_code, *others, end)
-        output.write(Text(str(_Checked.of(each, model))))
+        output.write(Text(str(_Summary.of(each, model))))
 
 
 @dataclass
@@ -162,7 +162,7 @@ def require_around(whole: Path, checked: list[CheckedCertificate]) -> None:
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _Summary:
     """Counts of checked things and the digests of the files, for scripts that compare them."""
 
     steps: int
@@ -176,7 +176,7 @@ class _Checked:
     model_digest: str = ""
 
     @classmethod
-    def of(cls, each: CheckedCertificate, model: Path | None) -> _Checked:
+    def of(cls, each: CheckedCertificate, model: Path | None) -> _Summary:
         """Return the counts and digests of a certificate, and of the model that it was compared with."""
         certificate = each.certificate
         return cls(

@@ -207,7 +207,7 @@ def choose_finishing(
     finishing = _choose(kernel, spec, weight, bias, epilogue, weights_are_given)
     ordered = replace(finishing, program=find_in_channel_order(finishing.program) or finishing.program)
     if isinstance(kernel, DepthwiseKernel):
-        pixels = depthwise.joined_pixels(kernel.program, spec, Offset(bias, spec.zero_point))
+        pixels = depthwise.count_joined_pixels(kernel.program, spec, Offset(bias, spec.zero_point))
         return replace(ordered if finishing.residual else finishing, joined=pixels)
     joined = count_joined_pixels(spec, list(ordered.programs.by_field.values()))
     return (

@@ -57,7 +57,7 @@ class Digit:
         return len(self.row), len(self.column)
 
     def max_sum(self, positions: int, *, signed: bool = False) -> int:
-        """Return the greatest sum of its products over `positions` of K; of `signed` columns its size."""
+        """Return the greatest absolute sum of its products over `positions` of K; columns may be `signed`."""
         row, column = self.widths
         return positions * ((1 << row) - 1) * (1 << column - 1 if signed else (1 << column) - 1)
 
