@@ -96,6 +96,13 @@ def test_numbers_of_an_edge_broadcast_to_its_shape(found, key, shape):
     assert failure(made)
 
 
+@pytest.mark.parametrize("kind", ["<c8", "<M8[s]", "<u8", "S8", "V8"])
+def test_arrays_are_integers_with_a_sign_or_floats(kind):
+    """Others would become numbers with a warning of numpy's, or lose their first bit."""
+    with pytest.raises(ValueError, match="none of integers with a sign or floats"):
+        checker.array({"type": kind, "shape": [1], "data": "AAAAAAAA+H8="})
+
+
 def test_ranges_do_not_differ_along_sums(found):
     """The range of the weights' inputs is one for all columns: narrowed in one of them it is not that of the maker."""
     made = copy.deepcopy(found)

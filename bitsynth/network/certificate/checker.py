@@ -114,6 +114,8 @@ def array(encoded: Any) -> Any:
         raise ValueError(f"{len(data)} bytes hold no array of shape {shape}")
     if "type" in encoded:
         numbers = np.frombuffer(data, encoded["type"]).reshape(shape)
+        if numbers.dtype.kind not in "if":
+            raise ValueError(f"type {encoded['type']} is none of integers with a sign or floats")
         return numbers if numbers.dtype.kind == "f" else numbers.astype(np.int64).clip(-WHOLE, WHOLE)
     bits, low, step = whole(encoded["bits"]), whole(encoded["low"]), whole(encoded["step"])
     if bits not in (1, 2, 4, 8) or max(abs(low), abs(step)) > WHOLE or len(data) != -(-count * bits // 8):
