@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,10 +14,9 @@ import numpy as np
 import onnx
 import tflite_floats
 from numpy.typing import NDArray
-from onnx import version_converter
 
 import bitsynth
-from bitsynth.bench.twins import int8_twin
+from bitsynth.bench.twins import int8_twin, quantize_by_onnxruntime
 from bitsynth.network.check.data import Feed
 from bitsynth.quantization import FineTuning
 
@@ -37,8 +35,6 @@ IMAGES, SIDE = 200, 96
 """Images of visual wake words, and pixels of their sides."""
 FRAMES, BINS = 200, 640
 """Inputs of anomaly detection."""
-_OPSET = 17
-"""The operator set of networks that ONNX Runtime quantizes; before 13 there are no scales by channel."""
 
 
 @dataclass(frozen=True)
@@ -153,37 +149,11 @@ def _quantized_once(model: Any, calibration: NDArray[Any] | Feed, path: Path, **
     return path
 
 
-def quantized_by_onnxruntime(model: Path, calibration: Sequence[Feed], path: Path) -> Path:
-    """Write a network as ONNX Runtime's `quantize_static` makes it, unless the file is there; return its path.
-
-    QDQ of 8 bits, weights by channel, ranges of the least and the greatest numbers, as in `quantizer_adapters`.
-    """
-    if path.is_file():
-        return path
-    import onnxruntime.quantization as ort
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    with tempfile.TemporaryDirectory() as folder:
-        prepared, written = (str(Path(folder) / name) for name in ("prepared.onnx", "quantized.onnx"))
-        quant_pre_process(str(model), prepared, skip_symbolic_shape=True)
-        onnx.save(version_converter.convert_version(onnx.load(prepared), _OPSET), prepared)
-        given = _Samples(calibration)
-        kinds: dict[str, Any] = {"activation_type": ort.QuantType.QUInt8, "weight_type": ort.QuantType.QInt8}
-        ort.quantize_static(prepared, written, given, per_channel=True, **kinds)
-        path.write_bytes(Path(written).read_bytes())
+def quantized_by_onnxruntime(model: Any, calibration: Sequence[Feed], path: Path) -> Path:
+    """Write a network as ONNX Runtime quantizes it, unless the file is there; return its path."""
+    if not path.is_file():
+        onnx.save(quantize_by_onnxruntime(model, calibration), path)
     return path
-
-
-class _Samples:
-    """Samples as ONNX Runtime's calibration reads them."""
-
-    def __init__(self, samples: Sequence[Feed]) -> None:
-        self._left = iter(samples)
-
-    def get_next(self) -> dict[str, NDArray[Any]] | None:
-        """Return the next sample; None behind the last."""
-        sample = next(self._left, None)
-        return None if sample is None else dict(sample)
 
 
 def float_file(model: Any, path: Path, *, timed: bool = True) -> NetworkFile:

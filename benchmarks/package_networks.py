@@ -92,7 +92,7 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     ]
     if not isinstance(calibration, Mapping) and "int8" in peers:
         static = network_files.quantized_by_onnxruntime(
-            path, _calls(model, calibration, shipped.calibration), work / f"{name}_static.onnx"
+            model, _calls(model, calibration, shipped.calibration), work / f"{name}_static.onnx"
         )
         files.append(NetworkFile("quantize_static of ONNX Runtime, W8A8", static, timed=False, reading=shipped.reading))
     if (loss := shipped.search_loss) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ _CARRIERS = {"Clip", "DequantizeLinear"}
 """What becomes nothing behind a quantizer."""
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "RequantShift")
 _OPSET = 17
-"""What `quantize_static` takes; older files are converted."""
+"""What `quantize_static` takes; older files are converted, as before 13 there are no scales by channel."""
 _SAMPLES = 8
 """Random inputs that int8 is calibrated with."""
 
@@ -108,24 +108,35 @@ class _Twin:
 
 
 def int8_twin(twin: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the float twin as ONNX Runtime quantizes it: static, QDQ, int8 weights by channel, uint8 activations."""
+    """Return the float twin as ONNX Runtime quantizes it, calibrated with inputs like those given."""
+    rng = np.random.default_rng(0)
+    samples = [{k: rng.permuted(v).reshape(v.shape) for k, v in inputs.items()} for _ in range(_SAMPLES)]
+    return quantize_by_onnxruntime(twin, samples)
+
+
+def quantize_by_onnxruntime(model: Any, samples: Iterable[Mapping[str, NDArray[Any]]]) -> Any:
+    """Return a float network as ONNX Runtime's `quantize_static` makes it, in QDQ form.
+
+    Weights are int8 by channel, activations uint8 whose ranges are the least and the greatest numbers of the samples.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Random(CalibrationDataReader):  # type: ignore[misc]
-        """Inputs like those given, some of them."""
+    class SampleReader(CalibrationDataReader):  # type: ignore[misc]
+        """Samples as ONNX Runtime's calibration reads them."""
 
         def __init__(self) -> None:
-            rng = np.random.default_rng(0)
-            self.left = [{k: rng.permuted(v).reshape(v.shape) for k, v in inputs.items()} for _ in range(_SAMPLES)]
+            self._left = iter(samples)
 
         def get_next(self) -> dict[str, NDArray[Any]] | None:
-            return self.left.pop() if self.left else None
+            sample = next(self._left, None)
+            return None if sample is None else dict(sample)
 
     with tempfile.TemporaryDirectory() as folder:
         plain, folded, quantized = (Path(folder) / f"{name}.onnx" for name in ("plain", "folded", "int8"))
-        onnx.save(twin, plain)
+        onnx.save(model, plain)
         quant_pre_process(plain, folded, skip_symbolic_shape=True)
+        onnx.save(_of_today(onnx.load(folded)), folded)
         options = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-        quantize_static(folded, quantized, Random(), **options)
+        quantize_static(folded, quantized, SampleReader(), **options)
         return onnx.load(quantized)
