@@ -118,7 +118,7 @@ def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
         raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MAX_TAPS} taps")
     places = sorted(p for register in program.weights for p in register)
     facts = {
-        "activations of so many bits": _spans(program.act, 1 << program.act_bits),
+        "activations of that many bits": _spans(program.act, 1 << program.act_bits),
         "weights of a byte, of both signs": -128 <= program.wgt[0] < 0 < program.wgt[1] <= 127,
         f"1 to {MAX_PIXELS} pixels": 1 <= program.pixels <= MAX_PIXELS,
         "weights of a whole register": all(len(register) == lanes for register in program.weights),

@@ -1,4 +1,4 @@
-"""Layers whose kernels read rows in pairs: pixels that are computed beside each other share bytes."""
+"""Layers whose kernels read rows in pairs: pixels that are computed together share bytes."""
 
 import numpy as np
 import pytest

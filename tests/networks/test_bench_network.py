@@ -1,4 +1,4 @@
-"""Networks beside their peers: twins without quantizers, times of steps, and what the command writes."""
+"""Networks compared with other runtimes: twins without quantizers, times of steps, and what the command writes."""
 
 import json
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """ONNX Runtime: a model of one convolution, input and output bound, so that nothing is copied.
 
-Beside the standard fp32 Conv there are the two operators that ONNX Runtime itself turns networks into, fp32
-with channels in blocks and int8 with channels last: a standard one, when it is alone, reorders its input and
-its output in every call.
+Measured are the standard fp32 Conv, and the two operators that ONNX Runtime itself makes of networks: fp32 with
+channels in blocks, and int8 with channels last. A standard operator that is alone reorders its input and its output
+in every call.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def tune(
     """Find faster schedules of layers by measuring.
 
     The layers are those of ResNet-18, or one of your own. Every trial is compiled, compared with the default
-    schedule's results to the bit, and measured beside it in a process of its own. Trials are kept in the study's file
-    as they end: the same command continues where an earlier one stopped, and several at a time share the work. From
-    then on every layer with the same sizes, widths, image and threads that is given no schedule uses the result.
+    schedule's results to the bit, and measured in turns with it in a process of its own. Trials are kept in the study's
+    file as they end: the same command continues where an earlier one stopped, and several at a time share the work.
+    From then on every layer with the same sizes, widths, image and threads that is given no schedule uses the result.
 
     With --device trials are compiled here, checked and timed on boards of one kind. If a board disappears, its trial
     is lost and the others go on. Layers use the result if they run on that kind of processor, or are compiled for

@@ -74,7 +74,7 @@ static struct job read_job(const char *path)
         fail(BAD_JOB, "the job is none, or was cut short");
     job.pool = job.head->threads > 1 ? bs_pool_create((size_t)job.head->threads) : NULL;
     if (job.head->threads > 1 && !job.pool)
-        fail(NO_THREADS, "the system does not give so many threads");
+        fail(NO_THREADS, "the system does not give that many threads");
     return job;
 }
 
