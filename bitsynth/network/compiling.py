@@ -20,7 +20,7 @@ from bitsynth.progress import Progress, silent
 
 
 class CompileOptions(ReadOptions):
-    """The options of `compile` that say what is compiled for what."""
+    """The options of `compile` but `progress`, for functions that pass them on."""
 
     isa: str
     cpu: str

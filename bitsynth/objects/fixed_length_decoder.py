@@ -269,11 +269,12 @@ class FixedLengthDecoder(InstructionDecoder):
             raise NotShown(UNKNOWN_OPERANDS)
         reads = [self._reader(ins, x, self._size(ins, x) if self._is_register(x) else WORD) for x in operands[1:]]
         write, size = self._writer(ins, operands[0]), self._size(ins, operands[0])
-        every, of_bits = (1 << 8 * size) - 1, "*" not in text
+        every = (1 << 8 * size) - 1
+        moves_bits = "*" not in text  # A product moves no bits, so `_DataBits` has none.
 
         def run() -> None:
             given = [read() for read in reads]
-            if of_bits and registers.is_data(given[0]):
+            if moves_bits and registers.is_data(given[0]):
                 result: _DataBits = compute(_DataBits(registers, given[0]), *map(registers.known, given[1:]), 0)
                 write(registers.of_content(registers.lowest(result.content, size)))
             else:

@@ -47,7 +47,7 @@ class CallMemory:
     Attributes:
         at: The address of the instruction that runs.
         stack_from: Stack below this address has no value: the handler of a signal may write there at any time.
-        of_object: Addresses of the object. To read what is no constant there is not understood, as it may be right.
+        of_object: Addresses of the object. A read of what is no constant there is not understood: it may be right.
     """
 
     values: Contents

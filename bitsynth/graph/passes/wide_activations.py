@@ -90,7 +90,7 @@ def _find_digits(graph: Graph, node: Node) -> Digits | None:
 
 
 def outweighs_tables(weights: Tensor, digits: Digits) -> bool:
-    """Return whether there are more weights than entries in the tables of digits, so that a layer is worth these."""
+    """Return whether weights outnumber the entries in the tables of digits, so that a layer is worth the tables."""
     return weights.size > len(digits.low) + len(digits.high)
 
 
@@ -106,7 +106,7 @@ def _bits_of(values: Tensor) -> int:
 
 
 def _add_product_of_digits(builder: GraphBuilder, graph: Graph, node: Node, digits: Digits) -> None:
-    """Add the product of both digits, and what puts the result together; the integers are the same."""
+    """Add the product of both digits, and the nodes that make the same integers of it as the node gave."""
     x, y = graph.edges_of((node.inputs[0], *node.outputs))
     source = node.source
     plain = builder.add("view", x.name, source=source, scale=1.0, zero=0.0, dtype="int32")

@@ -304,10 +304,10 @@ def _layer(own: LayerSource, sums: LayerSource | ClaimedSums, isa: str, matrices
     plan = LayerPlan(spec, rebuild(own.schedule), isa=isa, cpu=own.cpu)
     if matrices is not None:
         if not isinstance(sums, MatrixSums | LayerSource):
-            raise SpecError("the sums of products of two edges are those of another step")
+            raise SpecError("a product of two edges has sums of another kind of step")
         return PackedLayer(plan, None, rebuild(own.epilogue), checker.array(sums.bias))
     if not isinstance(sums, LayerSums | LayerSource):
-        raise SpecError("the sums of a layer are those of another step")
+        raise SpecError("a layer has sums of another kind of step")
     weight = checker.array(sums.weights)
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")

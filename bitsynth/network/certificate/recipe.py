@@ -39,7 +39,7 @@ _EPILOGUES = (
 )
 _GLUE = tuple(x for x in vars(glue).values() if isinstance(x, type) and issubclass(x, Glue) and x is not Glue)
 _NAMES_IN_RECIPES: Mapping[type, str] = {epilogues.FixedPointFormula: "FixedLine"}
-"""Classes that recipes call otherwise: certificates that exist name them so."""
+"""Classes with another name in recipes: the one by which certificates called them before they were renamed."""
 
 
 def _name_in_recipes(kind: type) -> str:
@@ -49,7 +49,7 @@ def _name_in_recipes(kind: type) -> str:
 CLASSES: Mapping[str, type] = MappingProxyType({_name_in_recipes(x): x for x in (*_VALUES, *_EPILOGUES, *_GLUE)})
 """Every class that a recipe may name, by its name there."""
 _ARGUMENTS_IN_RECIPES = {"PairLookup": {"reachable": "come"}}
-"""Arguments that recipes call otherwise, for each class: certificates that exist name them so."""
+"""Arguments with another name in recipes, for each class, for the same reason."""
 
 
 def recipe(value: Any) -> JsonValue:

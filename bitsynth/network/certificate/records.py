@@ -63,7 +63,7 @@ class LayerFacts(CertificatePart, frozen=True, kw_only=True):
 class ClaimedSums:
     """What the claims of a step are about: sums, or in their place the elements of an edge or the caller's floats.
 
-    JSON has no name for which of the subclasses it is: `_kind_of_sums` decides it by the fields.
+    JSON does not say which of the subclasses it is: `_kind_of_sums` finds it by the fields.
     """
 
     __slots__ = ()

@@ -50,7 +50,7 @@ class KernelShape:
         of_codes: Whether a packed row is its codes, `code_bytes` bytes each.
         has_terms: Whether tiles start from a number of each row too.
         slack: Bytes that may be written behind a packed row.
-        together: Rows that share bytes, two or one: the others' addresses are not read.
+        together: Rows that share bytes, two or one; only the address of the first of them is read.
     """
 
     rows: int
