@@ -49,7 +49,7 @@ def count(layer: ResNetLayer, isa: str, widths: tuple[int, int], form: LayerForm
     epilogue = form.make_epilogue(sums, widths[0])
     made = layer_of(layer, isa, *widths, layout=form.layout, out_layout=form.out_layout, epilogue=epilogue)
     with watched(made.kernel, made.packed.programs, caches=False) as (runner, counter):
-        call, out = Layer(made.packed, runner, made.pool).bound(form.codes(codes, widths[0]))
+        call, out = Layer(made.packed, runner, made.pool).bind(form.codes(codes, widths[0]))
         counter.clear()
         call()
         found = counter.counts.instructions

@@ -42,7 +42,7 @@ from bitsynth.host.placement import sets_of
 from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.layers.layer import Layer
-from bitsynth.layers.library import compiled
+from bitsynth.layers.library import compile_library
 from bitsynth.schedule import disassembly
 
 PAPER_CPU, HERTZ = "a53", 1.2e9
@@ -122,11 +122,11 @@ def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:
     epilogue = PACKED.make_epilogue(sums, widths[0])
     options: dict[str, Any] = {"layout": PACKED.layout, "out_layout": PACKED.out_layout, "epilogue": epilogue}
     made = layer_of(layer, SETS[cpu], *widths, cpu=cpu, **options)
-    library, given = compiled(made.kernel, made.packed.programs), PACKED.codes(codes, widths[0])
+    library, given = compile_library(made.kernel, made.packed.programs), PACKED.codes(codes, widths[0])
     fetched = prefetched(lines(library))
     with watched(made.kernel, made.packed.programs, traced=True, fetched=fetched) as (runner, counter):
         ours = Layer(made.packed, runner, made.pool)
-        (call, out), (packing, _) = ours.bound(given), ours.bound(given, part="pack")
+        (call, out), (packing, _) = ours.bind(given), ours.bind(given, part="pack")
         count, cycles, missed = counted(counter, call, library, cpu)
         packed = counted(counter, packing, library, cpu)[1]
     if not np.array_equal(out, PACKED.results(epilogue, sums, widths[0])):

@@ -64,7 +64,7 @@ def count(layer: ResNetLayer, act_bits: int, w_bits: int, schedule: LayerSchedul
     made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
     with watched(made.kernel) as (runner, counter):
         compiled = Layer(made.packed, runner, made.pool)
-        (whole, out), (packing, _) = compiled.bound(codes), compiled.bound(codes, part="pack")
+        (whole, out), (packing, _) = compiled.bind(codes), compiled.bind(codes, part="pack")
         found = []
         for call in (whole, packing):
             counter.clear()

@@ -21,7 +21,7 @@ from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.isa import architecture, load
-from bitsynth.layers.library import compiled
+from bitsynth.layers.library import compile_library
 from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.run import qemu
 from bitsynth.run.elf import read_image
@@ -123,7 +123,7 @@ def watched(
     if table.emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch})")
     rules, flags = table.emulator, kernel.needs.cc_flags
-    image = read_image(compiled(kernel, programs), table.bits, rules)
+    image = read_image(compile_library(kernel, programs), table.bits, rules)
     with tempfile.TemporaryDirectory() as folder:
         state, trace = Path(folder, "state"), Path(folder, "trace") if traced else None
         state.touch()

@@ -151,7 +151,7 @@ def layer_times(layers: list[Conv2d | MaxPool2d], x: Array) -> list[float]:
 
     def each(layer: Conv2d | MaxPool2d, given: Array) -> None:
         codes = layer.act.encode(given, "x") if isinstance(layer, Conv2d) and given.dtype != np.uint64 else given
-        times.append(microseconds(layer.bound(codes)[0]))
+        times.append(microseconds(layer.bind(codes)[0]))
 
     run(layers, x, each)
     return times

@@ -131,7 +131,7 @@ def measured(isa: str, layer: Layer, widths: tuple[int, int], rounds: int) -> li
         got = conv.run(x)
         if not np.array_equal(np.asarray(getattr(got, "words", got)), want):
             raise Refuted(f"{conv!r}, {form}, is wrong")
-        calls.append(conv.bound(x, times=times)[0])
+        calls.append(conv.bind(x, times=times)[0])
     calls.append(peer_call(given.x, given.w, layer.stride, times))
     samples = np.array([[spent(call) / times for call in calls] for _ in range(rounds)]) * 1e6
     config, theirs = "A{}W{}".format(*widths), samples[:, -1]

@@ -69,10 +69,10 @@ def microseconds(call: Callable[[], Any], calls: int) -> float:
 def measure(layer: glue.Glue, size: tuple[int, int], rounds: int) -> tuple[float, float, float]:
     """Microseconds, gigabytes a second, and times as fast as numpy; AssertionError if a result is wrong."""
     codes = given(layer, size)
-    laid = [kind.laid(x) for kind, x in zip(layer.inputs, codes, strict=True)]
-    call, out = layer.bound(*laid, times=CALLS)
+    laid = [kind.lay_out(x) for kind, x in zip(layer.inputs, codes, strict=True)]
+    call, out = layer.bind(*laid, times=CALLS)
     call()
-    np.testing.assert_array_equal(out, layer.output.laid(layer.meaning(*codes)))
+    np.testing.assert_array_equal(out, layer.output.lay_out(layer.meaning(*codes)))
     pairs = [(microseconds(call, CALLS), microseconds(lambda: layer.meaning(*codes), 1)) for _ in range(rounds)]
     ours = median(x for x, _ in pairs)
     ratio = median(numpy / max(x, 1e-3) for x, numpy in pairs)

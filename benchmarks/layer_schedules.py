@@ -72,9 +72,9 @@ def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[
     plain = default_schedule(tuned.plan.spec, isa)
     default = prepare_call(layer, isa, act_bits, w_bits, 1, plain)[0]
     two_threads = prepare_call(layer, isa, act_bits, w_bits, 2)[0]
-    times = max(1, round(SAMPLE_NS / spent(tuned.bound(codes)[0], 1)))
-    runs = [x.bound(codes, times=times)[0] for x in (default, tuned, two_threads)]
-    return f"{tuned.schedule} ({tuned.origin})", times, [*runs, tuned.bound(codes, part="pack", times=times)[0]]
+    times = max(1, round(SAMPLE_NS / spent(tuned.bind(codes)[0], 1)))
+    runs = [x.bind(codes, times=times)[0] for x in (default, tuned, two_threads)]
+    return f"{tuned.schedule} ({tuned.origin})", times, [*runs, tuned.bind(codes, part="pack", times=times)[0]]
 
 
 def spent(call: Callable[[], int], times: int) -> float:

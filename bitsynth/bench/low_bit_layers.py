@@ -31,7 +31,7 @@ def subjects(
     for layer in LAYERS:
         if layer.name in names:
             conv, codes, whole[layer.name] = in_form(layer, isa, act_bits, w_bits, form, threads)
-            packing[layer.name] = conv.bound(codes, part="pack", times=_PACKINGS)[0]
+            packing[layer.name] = conv.bind(codes, part="pack", times=_PACKINGS)[0]
     name = subject_name(act_bits, w_bits, form.options.get("weight_encoding", Encoding.BIPOLAR))
     return [
         LocalSubject(name, "bitsynth", whole, threads),
@@ -84,7 +84,7 @@ def prepare_call(
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
     """Return the layer, activations, and a call of it on those; Refuted if a sum is wrong."""
     conv, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
-    call, out = conv.bound(codes)
+    call, out = conv.bind(codes)
     call()
     require_exact(layer, conv, codes, out)
     return conv, codes, call
@@ -101,7 +101,7 @@ def in_form(
     conv = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
     given = conv.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
     more = form.elements(sums)
-    call, out = _call_repeatedly(conv, given, times) if form.values else conv.bound(given, residual=more, times=times)
+    call, out = _call_repeatedly(conv, given, times) if form.values else conv.bind(given, residual=more, times=times)
     call()
     if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
         raise Refuted(f"{layer.name}, {form.name}: {conv!r} gives a wrong result")

@@ -76,13 +76,13 @@ class Work:
     def blobs(self) -> tuple[NDArray[Any], ...]:
         """The arrays that the file holds for it: constants, input, and a residual, which may be empty."""
         none = np.zeros(0, np.uint8)
-        return self.layer.described(self.codes)[1], self.codes, none if self.residual is None else self.residual
+        return self.layer.describe(self.codes)[1], self.codes, none if self.residual is None else self.residual
 
 
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
     """Return the bytes of the file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in w.blobs]
-    row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
+    row_words = len(ROW) + len(FP32) + len(work[0].layer.describe(work[0].codes)[0])
     at = _align(8 * (len(HEAD) + len(work) * row_words))
     starts = []
     for blob in blobs:
@@ -105,7 +105,7 @@ def _align(size: int) -> int:
 
 def _row(w: Work, own: dict[str, int], times_float: bool) -> list[int]:
     """Return a row, whose `own` fields say where the layer's kernel, constants and input are."""
-    g, (numbers, _) = w.layer.geometry, w.layer.described(w.codes)
+    g, (numbers, _) = w.layer.geometry, w.layer.describe(w.codes)
     batch, height, width = shape_of(numbers)
     output = w.output.tobytes()
     has_float = int(times_float and g.groups == batch == 1)

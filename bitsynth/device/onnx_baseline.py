@@ -51,7 +51,7 @@ def float_model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise ToolError("the package onnx is not installed: pip install 'bitsynth[bench]'") from None
-    g, (batch, height, width) = layer.geometry, shape_of(layer.described(codes)[0])
+    g, (batch, height, width) = layer.geometry, shape_of(layer.describe(codes)[0])
     weight = np.ones((g.out_channels, g.in_channels // g.groups, *g.kernel), np.float32)
     window: dict[str, Any] = {"strides": g.stride, "pads": g.padding, "dilations": g.dilation, "group": g.groups}
     graph = helper.make_graph(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.render import block, indented, render
+from bitsynth.emit.render import block, indent_lines, render
 from bitsynth.emit.statements import Rename, Scope, constant_arrays, load_constants, names_of_row
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
@@ -68,11 +68,11 @@ def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[st
     scope = Scope(isa, program.forms)
     start = load_constants(scope, isa, flush.constants, "constant")
     counts = dict.fromkeys((program.pixels, -(-program.pixels // 2), 1))
-    bodies = [(n, indented(_pixels(isa, program, flush, n, scope))) for n in counts]
+    bodies = [(n, indent_lines(_pixels(isa, program, flush, n, scope))) for n in counts]
     return {
         "constants": constant_arrays(flush.constants, "constant"),
         "register_words": isa.word.lanes // 4,
-        "start": indented(start),
+        "start": indent_lines(start),
         "bodies": bodies,
         "macros": sorted(scope.macros.values()),
     }
@@ -112,7 +112,7 @@ def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
         rename = _of_pixel(p)
         row += inner.steps(program.steps, rename)
         row += [
-            f"{rename(acc.name)} = {inner.viewed(rename(acc.next), VecType.parse(acc.type))};" for acc in program.accs
+            f"{rename(acc.name)} = {inner.view(rename(acc.next), VecType.parse(acc.type))};" for acc in program.accs
         ]
         lines += block("", row)
     return [*lines, f"tap += {program.taps};", f"weight += {program.step_bytes};"]

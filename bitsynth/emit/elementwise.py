@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.render import array, block, indented, lay_out
+from bitsynth.emit.render import array, block, indent_lines, lay_out
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
@@ -52,7 +52,7 @@ def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bo
     arrays = [array(text, lanes) for text, lanes in constant_arrays(program.constants, name)]
     head = f"{'static ' if static else ''}void {name}({PARAMETERS})"
     body = _Text(program, load(program.isa), name).body(scope.inner())
-    return "\n".join([*arrays, head, "{", *indented(body), "}"])
+    return "\n".join([*arrays, head, "{", *indent_lines(body), "}"])
 
 
 class _Text:
@@ -128,12 +128,12 @@ class _Text:
         """Return the loop over the values of the last input."""
         kind = self.isa.word
         counts = [Value(f"x0_{n}") for n in range(len(loop.next))]
-        lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
+        lines = [scope.declare(name, kind, scope.view(loop.start, kind)) for name in counts]
         size = self.program.unit * self.over.lane.bits // 8
         inside = scope.inner()
         body = list(self._value(self.over, names(self.program, self.over)[0], "value", 0, inside))
         body += inside.steps(loop.steps)
-        body += [f"{name} = {inside.viewed(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
+        body += [f"{name} = {inside.view(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
         lines.append("const uint8_t *value = values;")
         return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, value += {size})", body)]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bitsynth.emit.render import block, indented
-from bitsynth.emit.statements import Scope, braced, names_of_row
+from bitsynth.emit.render import block, indent_lines
+from bitsynth.emit.statements import Scope, enclose, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.value import Part, Role, Value
@@ -55,7 +55,7 @@ class OrderedFolds:
         """Whether accumulators of outer loops are spilled to memory."""
         return folds.in_memory(self.isa, self.kernel)
 
-    def declared(self) -> list[str]:
+    def declare_sums(self) -> list[str]:
         """Return the memory that sums of outer loops lie in."""
         size = len(self._sums()) * self.isa.tile.lanes
         return [f"uint32_t sums[{size}];"] if size and self._in_memory else []
@@ -182,13 +182,13 @@ class Flushes:
         if self.row_terms:
             lines.append(scope.load(kernel.memory.broadcast_tile, "more", "h + row"))
             instr = self.isa[kernel.memory.add_tile]
-            args = [scope.viewed(x, o.type) for x, o in zip(("start", "more"), instr.operands, strict=True)]
+            args = [scope.view(x, o.type) for x, o in zip(("start", "more"), instr.operands, strict=True)]
             lines.append(scope.declare("both", instr.out, scope.call(instr, args)))
         last = "both" if self.row_terms else "start"
         lines += self._shift([last], scope)
         lines.append(scope.store(kernel.memory.store_tile, last, "c + row * ldc + column"))
         inner = block(f"for (size_t column = 0; column < COLUMNS; column += {self.isa.tile.lanes})", lines)
-        return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
+        return ["for (size_t row = 0; row < ROWS; ++row)", *indent_lines(inner)]
 
     def flush(self, loop: Pass, scope: Scope) -> list[str]:
         """Return statements that add the accumulators of every row to its tile."""
@@ -213,7 +213,7 @@ class Flushes:
                 lines.append("/* Write back. */")
                 lines += [inner.store(store, name, place) for name, place in stores.items()]
             out += [line for row in rows for line in self._pointers(row, declared, inner)]
-            out += braced(self.kernel, group, lines)
+            out += enclose(self.kernel, group, lines)
         return block("", out) if declared else out
 
     def _pointers(self, row: int, declared: dict[str, int], scope: Scope) -> list[str]:
@@ -285,7 +285,7 @@ class Flushes:
     def _add(self, name: str, more: str, scope: Scope) -> str:
         """Return the statement that adds the row's terms, `more`, to a register."""
         add = self.isa[self.kernel.memory.add_tile]
-        args = [scope.viewed(x, o.type) for x, o in zip((name, more), add.operands, strict=True)]
+        args = [scope.view(x, o.type) for x, o in zip((name, more), add.operands, strict=True)]
         return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
 
     def _shift(self, names: Sequence[str], scope: Scope) -> list[str]:
@@ -293,7 +293,7 @@ class Flushes:
         if not self.shift:
             return []
         shift = sign_shift(self.isa)
-        calls = [scope.call(shift, [scope.viewed(name, shift.operands[0].type)], self.shift) for name in names]
+        calls = [scope.call(shift, [scope.view(name, shift.operands[0].type)], self.shift) for name in names]
         return [
             f"{name} = {scope.cast(value, shift.out, scope.types[name])};"
             for name, value in zip(names, calls, strict=True)

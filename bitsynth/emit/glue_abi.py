@@ -73,7 +73,7 @@ class GlueConstants:
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
-    def described(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
+    def describe(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
         """Return the memory that `bs_glue_described_run` reads: numbers of call and layer, array offsets, arrays."""
         size = 8 * (len(NUMBERS) + len(ARRAYS) + len(CALL))
         size += -size % ALIGN

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitsynth.emit.kernel_inputs import InputPlaces
-from bitsynth.emit.render import block, declared
+from bitsynth.emit.render import block, declare
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -212,10 +212,10 @@ class OrderedSteps:
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
         """Yield prefetch statements, each with the number of the instruction that it follows."""
         inputs = InputPlaces(self.isa, self.kernel, self.loop)
-        if left and (asked := inputs.asked(Role.ROW, copies)):
+        if left and (asked := inputs.get_prefetch_distance(Role.ROW, copies)):
             yield left[0], [f"size_t ahead = offset + {asked};", *scope.settle("ahead")]
             left = left[1:]
-        places = inputs.fetched(copies)[: len(left)]
+        places = inputs.list_prefetches(copies)[: len(left)]
         for number, place in enumerate(places):
             yield left[number * len(left) // len(places)], scope.prefetch(place)
 
@@ -252,7 +252,7 @@ class OrderedSteps:
             yield from behind.get(k, ())
         for acc in flat.accs:
             if own and acc.next not in early:
-                yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"
+                yield f"{acc.name} = {scope.view(acc.next, VecType.parse(acc.type))};"
 
     def _statement(
         self, step: Step, place: str | None, scope: Scope, named: Callable[[Value], Value], *, declares: bool
@@ -276,7 +276,7 @@ class OrderedSteps:
         for kind in dict.fromkeys(types[name] for name in loop.carried):
             names = [name for name in loop.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)
-            yield from declared(scope.ctype(kind), names)
+            yield from declare(scope.ctype(kind), names)
 
 
 def _place(step: Step | None, places: Mapping[Value, str]) -> str | None:

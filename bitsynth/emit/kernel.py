@@ -12,11 +12,11 @@ from typing import Any
 
 from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.emit.flushes import Flushes
-from bitsynth.emit.kernel_inputs import SideText, blocks, spread
+from bitsynth.emit.kernel_inputs import SideText, blocks, has_spread_codes
 from bitsynth.emit.microkernel import microkernel
 from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_words, tables, takes_tables, word_text
 from bitsynth.emit.programs import Programs
-from bitsynth.emit.render import indented, render
+from bitsynth.emit.render import indent_lines, render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.files import mark
@@ -292,14 +292,14 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     return {
         "constants": constant_arrays(doubled.constants, "constant"),
         "register_bytes": isa.word.lanes,
-        "spread": spread(kernel),
+        "spread": has_spread_codes(kernel),
         "uses_zero": programs.uses_zero,
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
         "selftest": _selftest(kernel, spec, list(columns.values())),
-        "start": indented(start),
-        "load_constants": indented(constants),
-        "body": indented(body, 2),
+        "start": indent_lines(start),
+        "load_constants": indent_lines(constants),
+        "body": indent_lines(body, 2),
         "build": build,
         "macros": sorted(scope.macros.values(), key=lambda text: ("PIN(" in text, text)),
     }

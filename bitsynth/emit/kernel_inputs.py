@@ -39,7 +39,7 @@ def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[
 
 
 def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
-    planes, more = [x for x in inputs if isinstance(x, Planes)], spread(kernel)
+    planes, more = [x for x in inputs if isinstance(x, Planes)], has_spread_codes(kernel)
     tables = [x for x in inputs if isinstance(x, Table)]
     every = [t for x in planes for t in x.tables]
     first_planes = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
@@ -57,7 +57,7 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
     )
 
 
-def spread(kernel: Kernel) -> bool:
+def has_spread_codes(kernel: Kernel) -> bool:
     """Return whether a byte of an input holds positions that are not neighbours, or an input has several slots."""
     inputs = [x for p in kernel.passes for x in (*p.rows, *p.columns) if isinstance(x, Planes)]
     return any((x.apart, x.slots) != (1, 1) for x in inputs)
@@ -117,18 +117,21 @@ class InputPlaces:
                 out |= {value.of_part(part).of_copy(copy): high if part.is_high else here for part in Part}
         return out
 
-    def fetched(self, copies: int) -> list[str]:
+    def list_prefetches(self, copies: int) -> list[str]:
         """Return an address in each cache line that an iteration of `copies` steps prefetches."""
         rows = (f"row{group} + ahead" for group in range(self.kernel.groups))
-        bases = (_plus("column", self.asked(Role.COLUMN, copies)), Role.COLUMN), *((row, Role.ROW) for row in rows)
+        bases = (
+            (_plus("column", self.get_prefetch_distance(Role.COLUMN, copies)), Role.COLUMN),
+            *((row, Role.ROW) for row in rows),
+        )
         return [
             _plus(base, line)
             for base, role in bases
-            if self.asked(role, copies)
+            if self.get_prefetch_distance(role, copies)
             for line in range(0, copies * self._size(role), loop_control.LINE_BYTES)
         ]
 
-    def asked(self, role: Role, copies: int) -> int:
+    def get_prefetch_distance(self, role: Role, copies: int) -> int:
         """Return the prefetch distance of inputs, in bytes, for iterations of `copies` steps; 0 without prefetch."""
         return loop_control.prefetch_distance(
             self.isa.table.cpu[self.kernel.order], self.kernel, copies * self._size(role)

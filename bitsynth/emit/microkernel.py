@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bitsynth.emit.in_order import OrderedSteps
 from bitsynth.emit.kernel_inputs import SideText
 from bitsynth.emit.programs import Programs
-from bitsynth.emit.render import block, declared
+from bitsynth.emit.render import block, declare
 from bitsynth.emit.statements import Scope
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
 from bitsynth.kernel.inputs import Input
@@ -75,7 +75,7 @@ class _Chain:
         out.append("const uint8_t *const *segment = a + ROWS;")
         row_start = self._row_start(self.passes[0])
         firsts = enumerate(self._first_rows())
-        out += declared("const uint8_t", [f"*row{group} = a[{row}]{row_start}" for group, row in firsts])
+        out += declare("const uint8_t", [f"*row{group} = a[{row}]{row_start}" for group, row in firsts])
         for number, loop in enumerate(self.passes):
             start = self.columns[loop.columns].start
             behind = f" + all_steps * (COLUMNS * {start})" if start else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 from bitsynth.emit.elementwise import PARAMETERS, opening
 from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term, carrier, ctype
-from bitsynth.emit.render import block, indented
+from bitsynth.emit.render import block, indent_lines
 from bitsynth.errors import SpecError
 from bitsynth.isa import floats, lane
 from bitsynth.isa.bits import Bits, total, trunc
@@ -90,7 +90,7 @@ def _shift(domain: CDomain, name: str) -> Any:
         if x.w not in CARRIERS:
             return Bits(domain, x.w, FUNCTIONS[name](x, n).v)
         by = n.v if isinstance(n, Bits) else domain.const(min(n, x.w), 8)
-        return Bits(domain, x.w, domain.shifted(x.v, by, x.w, name))
+        return Bits(domain, x.w, domain.shift(x.v, by, x.w, name))
 
     return shift
 
@@ -100,7 +100,7 @@ def _sum_over(domain: CDomain, numbers: range, term: Callable[[int | Term], Bits
     if len(numbers) <= MAX_UNROLLED_LEVELS or numbers.start or numbers.step != 1:
         return total(map(term, numbers))
     one = term(Term(LOOP_INDEX, 64))
-    return Bits(domain, one.w, domain.added_up(one.v, len(numbers), one.w))
+    return Bits(domain, one.w, domain.add_up(one.v, len(numbers), one.w))
 
 
 def _look_up(table: Any, index: Bits) -> Bits:
@@ -137,7 +137,7 @@ class _Text:
 
     def text(self) -> str:
         unit = [f"static inline void {self.name}_unit({', '.join(self._parameters())})", "{", *self._unit(), "}", ""]
-        return "\n".join([*unit, f"static void {self.name}({PARAMETERS})", "{", *indented(self._rows()), "}"])
+        return "\n".join([*unit, f"static void {self.name}({PARAMETERS})", "{", *indent_lines(self._rows()), "}"])
 
     def _parameters(self) -> Iterator[str]:
         """Yield pointers to elements, numbers that all elements of a row share, and the pointer to results.
@@ -165,7 +165,7 @@ class _Text:
         if self.spec.planes:
             unit = self.program.unit
             loop = [f"uint8_t codes[{unit}];", *loop, f"bs_pack_codes({self.spec.planes}, {unit}, codes, to);"]
-        return indented([*lines, *loop])
+        return indent_lines([*lines, *loop])
 
     def _meaning(self, domain: CDomain) -> Bits:
         given = {x.name: self._input(domain, x) for x in self.spec.inputs}

@@ -302,13 +302,13 @@ class CDomain:
             elif term not in self.kept:
                 self._keep_products(*term.args)
 
-    def added_up(self, body: Term, iterations: int, w: int) -> Term:
+    def add_up(self, body: Term, iterations: int, w: int) -> Term:
         """Return the sum of `body` over the iterations of a loop."""
         added = Term("", w, (body,), "sum", iterations=iterations)
         self.kept[added] = None
         return added
 
-    def shifted(self, a: Term, n: Term, w: int, name: str) -> Term:
+    def shift(self, a: Term, n: Term, w: int, name: str) -> Term:
         """Return `a` shifted by `n` bits, as the function `name` of `isa/functions.py` does."""
         if name == "asr":
             return Term(f"({ctype(w)})((int{w}_t){{0}} >> ({{1}} < {w} ? {{1}} : {w - 1}))", w, (a, n))

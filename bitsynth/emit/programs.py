@@ -9,8 +9,8 @@ from itertools import groupby
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.in_order import OrderedSteps, early_values, in_place
 from bitsynth.emit.kernel_inputs import InputPlaces
-from bitsynth.emit.render import declared
-from bitsynth.emit.statements import Scope, braced, names_of_row
+from bitsynth.emit.render import declare
+from bitsynth.emit.statements import Scope, enclose, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
@@ -44,7 +44,7 @@ class Programs:
 
     def memory(self) -> list[str]:
         """Return declarations of memory for accumulators that are not in registers."""
-        return self.flushes.folds.declared() if self.in_order else []
+        return self.flushes.folds.declare_sums() if self.in_order else []
 
     def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:
         """Return the loop's accumulators at zero, unless its first run, or if `begun` first iteration, sets them."""
@@ -56,7 +56,7 @@ class Programs:
             load = self.kernel.memory.load
             return [scope.declare(name, kind, scope.zero(load, kind)) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
-        return [line for ctype, names in by_type for line in declared(ctype, list(names))]
+        return [line for ctype, names in by_type for line in declare(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
         """Return the first run of the step, if it sets accumulators; pipelined loops set them in an iteration."""
@@ -80,7 +80,7 @@ class Programs:
             inner = scope.inner()
             lines = list(self._row_inputs(loop, group, program, inner))
             lines += self._row(group, step, [s for s in program if s.dst not in free], inner)
-            out += braced(self.kernel, group, lines)
+            out += enclose(self.kernel, group, lines)
         return out
 
     def _interleave(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
@@ -102,7 +102,7 @@ class Programs:
             else:
                 out.append(scope.step(line, rename))
         late = (acc for acc in flat.accs if acc.next not in soon)
-        return out + [f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};" for acc in late]
+        return out + [f"{acc.name} = {scope.view(acc.next, VecType.parse(acc.type))};" for acc in late]
 
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
         for name, place in InputPlaces(self.isa, self.kernel, loop).columns():
@@ -119,7 +119,7 @@ class Programs:
         if self.in_order and folds.in_memory(self.isa, self.kernel):
             return self.flushes.folds.fold(loop, scope)
         rows = (
-            braced(self.kernel, group, self._row(group, loop, loop.steps, scope.inner()))
+            enclose(self.kernel, group, self._row(group, loop, loop.steps, scope.inner()))
             for group in range(self.kernel.groups)
         )
         return [line for lines in rows for line in lines]
@@ -147,7 +147,7 @@ class Programs:
                 lines.append(scope.step(step, name_place))
         for acc in loop.accs:
             if acc.next not in soon:
-                lines += becomes(rename(acc.name), scope.viewed(name_place(acc.next), VecType.parse(acc.type)))
+                lines += becomes(rename(acc.name), scope.view(name_place(acc.next), VecType.parse(acc.type)))
         return lines
 
 

@@ -38,10 +38,10 @@ def lay_out(text: str) -> str:
 
 def block(head: str, body: Sequence[str]) -> list[str]:
     """Return `head` and the body in braces; an empty head gives braces alone."""
-    return [f"{head} {{".lstrip(), *indented(body), "}"]
+    return [f"{head} {{".lstrip(), *indent_lines(body), "}"]
 
 
-def indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+def indent_lines(lines: Sequence[str], levels: int = 1) -> list[str]:
     """Return lines indented by `levels`; preprocessor directives stay at the margin."""
     return [line if line.startswith("#") or not line else INDENT * levels + line for line in lines]
 
@@ -69,7 +69,7 @@ def array(declaration: str, items: Sequence[str], indent: str = "") -> str:
     return "\n".join([off, f"{indent}{declaration} = {{", *filled, f"{indent}}};", on])
 
 
-def declared(kind: str, names: Sequence[str]) -> list[str]:
+def declare(kind: str, names: Sequence[str]) -> list[str]:
     """Return declarations of `names` of type `kind`, as many in each as fit a moderately indented line."""
     texts = textwrap.wrap(" ".join(f"{n.replace(' ', chr(0))}," for n in names), WIDTH - 24 - len(kind))
     return [f"{kind} {text[:-1].replace(chr(0), ' ')};" for text in texts]

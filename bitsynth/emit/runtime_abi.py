@@ -77,7 +77,7 @@ def with_defaults(numbers: Mapping[str, Number]) -> dict[str, Number]:
     return _DEFAULTS | dict(numbers)
 
 
-def described(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[int]:
+def describe(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[int]:
     """Return the numbers that describe a layer to the functions of `symbol`; the last three, the input's shape, are 0.
 
     `starts` are the offsets of arrays among the constants, in bytes; arrays without one are NULL.

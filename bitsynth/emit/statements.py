@@ -55,7 +55,7 @@ class Scope:
         self.types[name] = kind
         return f"{self.ctype(kind)} {name} = {value};"
 
-    def viewed(self, name: str, want: VecType) -> str:
+    def view(self, name: str, want: VecType) -> str:
         """Return the register `name` as a `want`."""
         return self.cast(name, self.types[name], want)
 
@@ -95,7 +95,7 @@ class Scope:
     def value(self, step: Step, rename: Rename) -> str:
         """Return the expression of one step; `rename` gives the C names of values."""
         instr = self.isa[step.op]
-        args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
+        args = [self.view(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
         return self.call(instr, args, step.imm)
 
     def step(self, step: Step, rename: Rename) -> str:
@@ -109,21 +109,21 @@ class Scope:
     def load(self, op: str, name: str, pointer: str, view: VecType | None = None) -> str:
         """Return a register from memory, declared as the type it is used at."""
         kind = view or self.isa[op].out
-        return self.declare(name, kind, self.loaded(op, pointer, kind))
+        return self.declare(name, kind, self.write_load(op, pointer, kind))
 
-    def loaded(self, op: str, pointer: str, view: VecType) -> str:
+    def write_load(self, op: str, pointer: str, view: VecType) -> str:
         """Return the expression of a register from memory, as a `view`."""
         instr = self.isa[op]
         return self.cast(self.call(instr, [pointer]), instr.out, view)
 
     def zero(self, op: str, kind: VecType) -> str:
         """Return the expression of a register of zeros, which `op` loads but for a general-purpose one."""
-        return "0" if kind.in_general else self.loaded(op, "zero", kind)
+        return "0" if kind.in_general else self.write_load(op, "zero", kind)
 
     def store(self, op: str, name: str, pointer: str) -> str:
         """Return a register to memory."""
         instr = self.isa[op]
-        return self.call(instr, [self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
+        return self.call(instr, [self.view(name, instr.operands[0].type)], to=pointer) + ";"
 
     def address(self, place: str) -> str:
         """Return `place` as an address in a register of its own: loads that repeat what they read take no other."""
@@ -212,7 +212,7 @@ def names_of_row(group: int) -> Rename:
     return lambda value: value.of_row(group) if value.is_accumulator else value
 
 
-def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:
+def enclose(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:
     """Return the statements of a row, or of rows together, which are named if there are others."""
     first, *rest = block("", lines)
     rows = " and ".join(map(str, kernel.rows_of(group)))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.correction_terms import doublings, remaining
 from bitsynth.emit.packing import packing
-from bitsynth.emit.runtime_abi import ARRAYS, Number, described
+from bitsynth.emit.runtime_abi import ARRAYS, Number, describe
 from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, multiply_neighbours, tiles
 from bitsynth.kernel.program import Kernel
@@ -37,7 +37,7 @@ class Constants:
             array, starts[name] = self.arrays[name], size
             parts.append(np.frombuffer(array.tobytes().ljust(-(-array.nbytes // ALIGN) * ALIGN, b"\0"), np.uint8))
             size += parts[-1].size
-        return np.array(described(self.numbers, starts), np.int64), np.concatenate(parts)
+        return np.array(describe(self.numbers, starts), np.int64), np.concatenate(parts)
 
 
 @dataclass(frozen=True, eq=False)

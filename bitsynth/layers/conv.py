@@ -213,7 +213,7 @@ class Conv2d:
     def _run(self, codes: NDArray[Any], residual: NDArray[Any] | None) -> Results:
         return self.compiled.run_checked(codes, residual)
 
-    def bound(
+    def bind(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
         """Return a call that runs the layer on the same arrays, nothing left to look up, and the array of its results.
@@ -226,12 +226,12 @@ class Conv2d:
             part: "run" for the whole layer, "pack" to pack the activations alone.
             times: Runs a call.
         """
-        return self.compiled.bound(codes, residual=residual, part=part, times=times)
+        return self.compiled.bind(codes, residual=residual, part=part, times=times)
 
-    def described(self, codes: NDArray[Any]) -> Description:
+    def describe(self, codes: NDArray[Any]) -> Description:
         """Return the numbers and constants that describe this layer and `codes` to generic C (`layer_call.c.j2`)."""
         self.plan.spec.check_codes(codes)
-        return self.packed.described(*self.plan.spec.shape(codes))
+        return self.packed.describe(*self.plan.spec.shape(codes))
 
     def files(self, name: str) -> dict[str, str]:
         """Return the layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""

@@ -86,7 +86,7 @@ class Dense(Conv2d):
         checked = self.packed.residual_operand(given, (count, self.geometry.out_channels))
         return None if checked is None else checked[None, None]
 
-    def bound(
+    def bind(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
         """Return a call that runs the layer on the same arrays, and the array of its results, as of `Conv2d.bound`.
@@ -99,12 +99,12 @@ class Dense(Conv2d):
         """
         codes = self._features(codes)
         more = self._residual(residual, len(codes)) if part == "run" else None
-        call, out = super().bound(codes[None, None], residual=more, part=part, times=times)
+        call, out = super().bind(codes[None, None], residual=more, part=part, times=times)
         return call, _vectors(out)
 
-    def described(self, codes: NDArray[Any]) -> Description:
+    def describe(self, codes: NDArray[Any]) -> Description:
         """Return the numbers and constants that describe this layer and `codes` (N, in features) to generic C."""
-        return super().described(self._features(codes)[None, None])
+        return super().describe(self._features(codes)[None, None])
 
     def _flatten(self, codes: NDArray[Any]) -> NDArray[Any]:
         flat = self.plan.spec.flat

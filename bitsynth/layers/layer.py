@@ -111,7 +111,7 @@ class Layer:
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
 
-    def bound(
+    def bind(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
         """Return a call that runs the layer `times` times on `codes`, with all look-ups done, and its result array.
@@ -154,7 +154,7 @@ class Layer:
                 self._forms.clear()
             batch, height, width = self.packed.plan.spec.shape(codes)
             out, tensor = (of(batch, height, width) for of in (self.packed.out_shape, self.packed.tensor_shape))
-            numbers, constants = self.packed.described(batch, height, width)
+            numbers, constants = self.packed.describe(batch, height, width)
             scratch = self.runner.call(self._symbol("arena"), numbers, constants, self.pool.threads)
             form = self._forms[codes.shape] = _Form(out, tensor, numbers, constants, scratch)
         return form

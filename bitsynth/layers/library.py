@@ -35,7 +35,7 @@ def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runne
     runner = _runners.get(key)
     if runner is None:
         isa, needs = load(kernel.spec.isa), kernel.needs
-        runner = runner_for(isa, compiled(kernel, programs), needs=needs)
+        runner = runner_for(isa, compile_library(kernel, programs), needs=needs)
         with _forgetting:
             _runners[key] = runner
             if len(_runners) > _MAX_RUNNERS:
@@ -43,7 +43,7 @@ def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runne
     return runner
 
 
-def compiled(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path:
+def compile_library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path:
     """Return the shared library of the kernel, the epilogue's programs, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, programs, threads=runs_natively(isa.table))

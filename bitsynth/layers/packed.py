@@ -211,7 +211,7 @@ class PackedLayer:
         """Return the results of a call, with the kept sums if there are any."""
         return self.wrap(out) if sums is None else (self.wrap(out), sums)
 
-    def described(self, batch: int, height: int, width: int) -> Description:
+    def describe(self, batch: int, height: int, width: int) -> Description:
         """Return the numbers that describe the layer and its input to C that runs any layer (`layer_call.c.j2`)."""
         numbers = self._description[0].copy()
         numbers[-len(SHAPE) :] = batch, height, width

@@ -307,7 +307,7 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
     cpu = cpu or cpu_for(isa)
     estimates: list[Estimate | DepthwiseEstimate] = [*depthwise.list_estimates(spec, isa, cpu=cpu)[:1]]
     try:
-        every = ranked(spec, isa, cpu=cpu)
+        every = rank(spec, isa, cpu=cpu)
     except NoKernel:
         if not estimates:
             raise
@@ -322,7 +322,7 @@ def default_of(task: TuningTask) -> LayerSchedule:
     return default_schedule(task.layer(), task.isa, task.threads)
 
 
-def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
+def rank(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
     """Return all ways to run `spec` by cached kernels that `fits`, fastest estimate first; raise NoKernel if none.
 
     By default those that run here: `candidates`; of fip for processors whose tiles predicted cycles choose, which are

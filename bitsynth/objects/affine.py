@@ -59,7 +59,7 @@ class AffineNumber:
         return out
 
     @staticmethod
-    def unknown(name: Hashable) -> AffineNumber:
+    def of_unknown(name: Hashable) -> AffineNumber:
         """Return the unknown called `name`."""
         return AffineNumber(0, {name: 1})
 
@@ -116,7 +116,7 @@ class AffineNumber:
         """The unknowns of the number, with those in the names of others."""
         return set(_inner(key for key, _ in self.terms))
 
-    def replaced(self, values: Mapping[Hashable, AffineNumber]) -> AffineNumber:
+    def replace(self, values: Mapping[Hashable, AffineNumber]) -> AffineNumber:
         """Return the number with other numbers for unknowns."""
         if not any(key in values for key, _ in self.terms):
             return self
@@ -153,15 +153,15 @@ def is_multiple(x: AffineNumber, size: int) -> bool:
     return x.number % size == 0 and _varies_by(x, size)
 
 
-def aligned_down(x: AffineNumber, size: int) -> AffineNumber | None:
+def align_down(x: AffineNumber, size: int) -> AffineNumber | None:
     """Return the last multiple of `size`, a power of two, that is not behind `x`; None if that is no known sum.
 
     That of the stack is the base of a frame.
     """
     if _varies_by(x, size):
         return x - x.number % size
-    if x.variable == AffineNumber.unknown(STACK_BASE):
-        return AffineNumber.unknown(BaseAddress(FRAME, size, x.number))
+    if x.variable == AffineNumber.of_unknown(STACK_BASE):
+        return AffineNumber.of_unknown(BaseAddress(FRAME, size, x.number))
     return None
 
 
@@ -176,7 +176,7 @@ def number(x: AffineNumber | int) -> AffineNumber:
     return x if isinstance(x, AffineNumber) else AffineNumber(x, {})
 
 
-def reduced(x: AffineNumber | int) -> AffineNumber | int:
+def reduce(x: AffineNumber | int) -> AffineNumber | int:
     """Return the integer, modulo 2**64, that a sum without unknowns is; else the sum."""
     return x.number & _EVERY if isinstance(x, AffineNumber) and not x.terms else x
 

@@ -90,7 +90,7 @@ class AffineMemory(CallMemory):
 
     def add_stack(self, top: GeneralNumber, size: int) -> None:
         """Add `size` bytes of stack below `top` for a call."""
-        end = (number(top) - AffineNumber.unknown(STACK_BASE)).number
+        end = (number(top) - AffineNumber.of_unknown(STACK_BASE)).number
         self.stack_bytes = end - size, end
         self.arrays.append(MemoryPlace(STACK, _FRAME - size, _STACK + end - _FRAME + size, writable=True))
         self.stack_from = _FRAME - size
@@ -197,10 +197,10 @@ class AffineMemory(CallMemory):
         if len(bases) != 1 or times[bases[0]] != 1:
             raise NotShown(f"{address} is no address of a buffer")
         base = bases[0]
-        return (base.removeprefix("&") if isinstance(base, str) else base), address - AffineNumber.unknown(base)
+        return (base.removeprefix("&") if isinstance(base, str) else base), address - AffineNumber.of_unknown(base)
 
     def _note(self, array: Hashable, first: AffineNumber, size: int) -> None:
-        kernel, of = self.kernel, AffineNumber.unknown
+        kernel, of = self.kernel, AffineNumber.of_unknown
         assert kernel is not None
         limits = {
             "w": of("every_step") * (kernel.columns * kernel.column_bytes),
@@ -222,7 +222,7 @@ class AffineMemory(CallMemory):
             raise NotShown("a part of an address of a row is read")
         segment, row = divmod(place, rows)
         whole = AffineNumber(segment, {key: times // (_POINTER * rows) for key, times in first.terms})
-        return self.values.memory(AffineNumber.unknown(("row", row, whole)), 0, _POINTER)
+        return self.values.memory(AffineNumber.of_unknown(("row", row, whole)), 0, _POINTER)
 
     def _tile_place(self, first: AffineNumber, size: int) -> tuple[int, int]:
         """Return the row of the tile, and the byte of it, that are `first` bytes from the start of the result."""
@@ -239,7 +239,7 @@ class AffineMemory(CallMemory):
 
     def _access_tile(self) -> None:
         key = ("c", self.tile, 0, 1)
-        self.accesses.setdefault(key, Access(self.at, "c", self.tile, 1, AffineNumber.unknown("tiles")))
+        self.accesses.setdefault(key, Access(self.at, "c", self.tile, 1, AffineNumber.of_unknown("tiles")))
 
     def _from_tile(self, first: AffineNumber, size: int) -> Content:
         row, place = self._tile_place(first, size)
@@ -260,7 +260,7 @@ class AffineMemory(CallMemory):
             spans[key] = low, max(high, access, key=lambda x: x.first.number + x.size)
         fits = {is_at_most(0, low.first): low for low, _ in spans.values()}
         fits |= {is_at_most(high.first, high.limit, less=high.size): high for _, high in spans.values()}
-        implied = facts.implied(fits)
+        implied = facts.find_implied(fits)
         if wrong := [access for fact, access in fits.items() if fact not in implied]:
             access = wrong[0]
             self.at = access.at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitsynth.objects.affine import WORD_BITS, AffineNumber, aligned_down
+from bitsynth.objects.affine import WORD_BITS, AffineNumber, align_down
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 
@@ -38,7 +38,7 @@ def as_signed(x: int, bits: int) -> int:
     return x - (1 << bits) if x >> bits - 1 & 1 else x
 
 
-def computed(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *, no_borrow: bool = False) -> int:
+def compute(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *, no_borrow: bool = False) -> int:
     """Return the result of an instruction on operands of `bits` bits, and set the flags that it sets.
 
     The flag carry of a difference says that it borrows or, with `no_borrow`, that it does not.
@@ -103,7 +103,7 @@ def affine_result(
         return a
     if what.does == "and" and isinstance(a, AffineNumber) and isinstance(b, int):
         size = -as_signed(b, bits)
-        down = aligned_down(a, size) if size > 0 and not size & (size - 1) else None
+        down = align_down(a, size) if size > 0 and not size & (size - 1) else None
         if down is not None:
             flags.compared, flags.zero_only = (down, 0), True
             return down

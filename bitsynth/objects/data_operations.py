@@ -46,7 +46,7 @@ def _form(lane: str, bits: int, out: int) -> Instr:
     )  # fmt: skip
 
 
-def computed_of_data(
+def compute_of_data(
     values: Contents, what: GeneralOperation, a: Content, b: Content, bits: int, carry: int | None
 ) -> Content:
     """Return the result of an operation on data of `bits` bits; NotShown if it is not understood."""

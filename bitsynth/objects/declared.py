@@ -60,7 +60,7 @@ class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: int
     parts: list[tuple[int, int]]
 
-    def filled(self, word: int, address: int, at: int, page: int) -> int | None:
+    def fill(self, word: int, address: int, at: int, page: int) -> int | None:
         """Return the word at `at` with its number for `address`; None if the field cannot have it.
 
         A `page` has this many bytes, a power of two.

@@ -62,7 +62,7 @@ class InstructionDecoder(ABC):
         """Return whether an operand is a number in the instruction."""
         return bool(operand.type == self._kinds[2])
 
-    def _allowed_forms(self, declared: Sequence[Instr]) -> list[Instr]:
+    def _find_allowed_forms(self, declared: Sequence[Instr]) -> list[Instr]:
         """Return the declared forms of a mnemonic that `features` have; NotShown if there are none."""
         if not declared:
             raise NotShown("no declaration of this instruction")

@@ -140,7 +140,7 @@ def read_object(
     addresses of what is `elsewhere`, by name, the object is linked: its code and constants hold addresses.
     SpecError if it is none of the architecture, ToolError if pyelftools is missing.
     """
-    with opened_elf(path) as file:
+    with open_elf(path) as file:
         return _Reader(path, file, table, base, even=even, elsewhere=elsewhere).read()
 
 
@@ -149,12 +149,12 @@ def places_of(path: Path, table: MachineTable, base: int = 0, *, even: bool = Fa
 
     Arguments and errors are those of `read_object`.
     """
-    with opened_elf(path) as file:
+    with open_elf(path) as file:
         return _Reader(path, file, table, base, even=even, elsewhere=None).places()
 
 
 @contextmanager
-def opened_elf(path: Path) -> Iterator[Any]:
+def open_elf(path: Path) -> Iterator[Any]:
     """Yield a file as pyelftools has it; SpecError if what the block reads is damaged, ToolError without pyelftools."""
     try:
         from elftools.common.exceptions import ELFError
@@ -376,7 +376,7 @@ class _Reader:
             at = self._starts[target] + offset
             if field:
                 word = int.from_bytes(self._data[target][offset : offset + size], "little")
-                filled = field.filled(word, value, at, self._table.page)
+                filled = field.fill(word, value, at, self._table.page)
                 if filled is None:
                     raise SpecError(f"{self._path}: {symbol.name or 'a symbol'} is where a relocation cannot point")
                 value = filled

@@ -60,7 +60,7 @@ def different(values: Contents, have: Content, want: Content) -> UnequalResult |
             unknown[of] = None
             return memory.get(of, 0)
 
-        sides = values.evaluated([have, want], operations, byte)
+        sides = values.evaluate([have, want], operations, byte)
         if not all(isinstance(x, int) for side in sides for x in side):
             return None
         left, right = (_elements([x for x in side if isinstance(x, int)]) for side in sides)

@@ -18,11 +18,11 @@ def call_external(name: str, processor: CodeProcessor) -> int:
     """Do what `memcpy`, `memmove` or `memset` does with the arguments of a call; return what it returns."""
     registers, memory = processor.registers, processor.memory
     target, second, size = (processor.argument(k) for k in range(3))
-    to, count = registers.known(target), registers.known(size)
+    to, count = registers.require_known(target), registers.require_known(size)
     if name == "memset":
         memory.set_bytes(to, registers.lowest(second, 1).data * count)
         return to
-    start = registers.known(second)
+    start = registers.require_known(second)
     if name == "memcpy" and abs(to - start) < count:
         raise OutOfPlace(f"memcpy copies {count} bytes that overlap")
     memory.set_bytes(to, memory.bytes_at(start, count))

@@ -191,9 +191,9 @@ class LinearFacts:
 
     def implies(self, *facts: LinearFact) -> bool:
         """Return whether the facts imply all of some others."""
-        return len(self.implied(facts)) == len(set(facts))
+        return len(self.find_implied(facts)) == len(set(facts))
 
-    def implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
+    def find_implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
         """Return those of some facts that the facts imply.
 
         They are asked together, which takes less time, and answers are kept for when they are asked again.
@@ -255,11 +255,11 @@ class LinearFacts:
     def smaller(self, a: GeneralNumber, b: GeneralNumber) -> GeneralNumber:
         """Return the smaller of two numbers: a new unknown, if the facts do not say which it is."""
         first, second = is_at_most(a, b), is_at_most(b, a)
-        implied = self.implied([first, second])
+        implied = self.find_implied([first, second])
         if implied:
             return a if first in implied else b
         self._count += 1
-        out = AffineNumber.unknown(("smaller", self._count))
+        out = AffineNumber.of_unknown(("smaller", self._count))
         smaller, known = (out, a, b), self.known
         if smaller not in known.following:
             x, y, z = self.term(a), self.term(b), self.term(out)
@@ -272,7 +272,7 @@ class LinearFacts:
         """Return the sums that are known to be 0, those of smaller numbers that were decided later too."""
         out = list(self.equalities)
         # All of them together, as one question: the answers are kept for the loop below.
-        self.implied(is_equal(smaller, x) for smaller, a, b in self._smaller for x in (a, b))
+        self.find_implied(is_equal(smaller, x) for smaller, a, b in self._smaller for x in (a, b))
         for smaller, a, b in self._smaller:
             out += [smaller - x for x in (a, b) if self.equal(smaller, x)][:1]
         return out
@@ -294,7 +294,7 @@ class LinearFacts:
             x, y = (number(n) if number(n).terms else (number(n).number - low) % _END + low for n in (a, b))
             fact = is_at_most(x, y, less=1)
             ranges = {n: (is_at_most(low, n), is_at_most(n, low + _END - 1)) for n in (x, y)}
-        implied = self.implied([fact, fact.opposite, *(part for both in ranges.values() for part in both)])
+        implied = self.find_implied([fact, fact.opposite, *(part for both in ranges.values() for part in both)])
         for n, both in ranges.items():
             if not implied.issuperset(both):
                 raise NotShown(f"it compares numbers, of which {n} may leave 64 bits")

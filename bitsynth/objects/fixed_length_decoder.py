@@ -19,7 +19,7 @@ from bitsynth.objects.declared import GeneralOperation, by_mnemonic
 from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
-from bitsynth.objects.operands import WORD, Action, Address, GeneralContent, RegisterFile, wrapped
+from bitsynth.objects.operands import WORD, Action, Address, GeneralContent, RegisterFile, wrap
 from bitsynth.objects.values import Content
 
 _VECTOR = 16
@@ -89,7 +89,7 @@ class FixedLengthDecoder(InstructionDecoder):
             raise NotShown("it is not at a multiple of 4 bytes")
         if parts := table.conditional_parts(name):
             holds, target = table.condition(parts[1]), int(ins.operands[0].imm) & _EVERY
-            return lambda: target if self._registers.decided(holds) else None
+            return lambda: target if self._registers.check_condition(holds) else None
         if does := table.moves.get(name):
             return self._ways[does.split()[0]](ins, following, does)
         if name in table.choices:
@@ -160,7 +160,7 @@ class FixedLengthDecoder(InstructionDecoder):
             x = registers.number(content)
             if extension:
                 x = _extend(x, extension, size)
-            return registers.held(_shift(x, shift, amount, 8 * size))
+            return registers.hold(_shift(x, shift, amount, 8 * size))
 
         return read
 
@@ -193,7 +193,7 @@ class FixedLengthDecoder(InstructionDecoder):
         return self._registers.general_writer(name, self._size(ins, operand))
 
     def _number_writer(self, ins: Any, operand: Any) -> Callable[[GeneralNumber], None]:
-        write, held = self._writer(ins, operand), self._registers.held
+        write, held = self._writer(ins, operand), self._registers.hold
         return lambda x: write(x if isinstance(x, int) else held(x))
 
     def _arithmetic(self, ins: Any) -> Action:
@@ -223,7 +223,7 @@ class FixedLengthDecoder(InstructionDecoder):
         holds = self._condition(ins)
 
         def run() -> None:
-            if registers.decided(holds):
+            if registers.check_condition(holds):
                 registers.result(what, left(), right(), 8 * size)
                 return
             flags = registers.flags
@@ -243,7 +243,7 @@ class FixedLengthDecoder(InstructionDecoder):
         size, write, holds = self._size(ins, operands[0]), self._writer(ins, operands[0]), self._condition(ins)
         reads = dict(zip("ab", [self._reader(ins, operand, size) for operand in operands[1:]], strict=False))
         yes, no = (self._value(text, reads, size) for text in self._table.choices[ins.mnemonic])
-        return lambda: write(yes() if registers.decided(holds) else no())
+        return lambda: write(yes() if registers.check_condition(holds) else no())
 
     def _value(
         self, text: str, reads: dict[str, Callable[[], GeneralContent]], size: int
@@ -258,7 +258,7 @@ class FixedLengthDecoder(InstructionDecoder):
 
         def value() -> GeneralContent:
             x = compute(*(registers.number(reads[name]()) for name in names), 0)
-            return x & every if isinstance(x, int) else registers.held(x)
+            return x & every if isinstance(x, int) else registers.hold(x)
 
         return value
 
@@ -275,19 +275,20 @@ class FixedLengthDecoder(InstructionDecoder):
         def run() -> None:
             given = [read() for read in reads]
             if moves_bits and registers.is_data(given[0]):
-                result: _DataBits = compute(_DataBits(registers, given[0]), *map(registers.known, given[1:]), 0)
+                numbers = map(registers.require_known, given[1:])
+                result: _DataBits = compute(_DataBits(registers, given[0]), *numbers, 0)
                 write(registers.of_content(registers.lowest(result.content, size)))
             else:
-                write(compute(*map(registers.known, given), 0) & every)
+                write(compute(*map(registers.require_known, given), 0) & every)
 
         return run
 
     def _address_of(self, ins: Any, following: int, does: str) -> Action:
         write, registers = self._writer(ins, ins.operands[0]), self._registers
-        value = registers.places.placed(ins, 0, int(ins.operands[1].imm))
+        value = registers.places.place(ins, 0, int(ins.operands[1].imm))
         if "page" in does and not isinstance(value, int) and not is_multiple(value, self._table.page):
             raise NotShown("where the page of an address begins is not known")
-        content = registers.held(value)
+        content = registers.hold(value)
         return lambda: write(content)
 
     # Jumps.
@@ -299,7 +300,7 @@ class FixedLengthDecoder(InstructionDecoder):
 
         def target() -> int:
             x = read()
-            return x if isinstance(x, int) and x in functions else registers.places.computed(x)
+            return x if isinstance(x, int) and x in functions else registers.places.compute(x)
 
         return target
 
@@ -311,7 +312,7 @@ class FixedLengthDecoder(InstructionDecoder):
         if does == "jump":
             return lambda: target
         if does == "call":
-            back = registers.held(registers.places.behind(ins, following))
+            back = registers.hold(registers.places.behind(ins, following))
 
             def call() -> int:
                 registers.general[self._table.link] = back
@@ -324,7 +325,7 @@ class FixedLengthDecoder(InstructionDecoder):
             place = int(operands[1].imm)
 
             def is_zero() -> bool:
-                return not registers.known(registers.held(read())) >> place & 1
+                return not registers.require_known(registers.hold(read())) >> place & 1
 
         else:
 
@@ -415,7 +416,7 @@ class FixedLengthDecoder(InstructionDecoder):
         read, write = self._numbers(ins, [to], size)[0], self._writer(ins, to)
         place = int(of.shift.value) if of.shift.type else 0
         value = int(of.imm)
-        return lambda: write(registers.known(registers.held(read())) & ~(0xFFFF << place) | value << place)
+        return lambda: write(registers.require_known(registers.hold(read())) & ~(0xFFFF << place) | value << place)
 
     def _repeat(self, ins: Any, following: int, does: str) -> Action:
         """Return a function that writes a lane, or a part of a general register, to every lane."""
@@ -486,7 +487,7 @@ class FixedLengthDecoder(InstructionDecoder):
             if extension and registers.is_data(x):
                 x = self._change_data(x, extension, "", 0, WORD)
             elif extension:
-                x = registers.held(_extend(registers.number(x), extension, WORD))
+                x = registers.hold(_extend(registers.number(x), extension, WORD))
             return total(of_base(), x, 1 << amount, 0)
 
         return with_index
@@ -501,7 +502,7 @@ class FixedLengthDecoder(InstructionDecoder):
         if not places:
             if len(operands) != 2 or not self._is_immediate(operands[1]):
                 raise NotShown(UNKNOWN_OPERANDS)
-            at = registers.places.placed(ins, 0, int(operands[1].imm))
+            at = registers.places.place(ins, 0, int(operands[1].imm))
             return operands[:1], lambda do: do(at)
         (k,) = places
         targets, place, behind = operands[:k], operands[k], operands[k + 1 :]
@@ -523,8 +524,8 @@ class FixedLengthDecoder(InstructionDecoder):
             return at
 
         def change(x: GeneralNumber) -> None:
-            x = wrapped(x)
-            write(x if isinstance(x, int) else registers.held(x))
+            x = wrap(x)
+            write(x if isinstance(x, int) else registers.hold(x))
 
         def after(do: Callable[[Address], None]) -> None:
             at = number()
@@ -594,7 +595,7 @@ class FixedLengthDecoder(InstructionDecoder):
 
     def _vector_action(self, ins: Any) -> Action:
         registers, name, operands = self._registers, ins.mnemonic, list(ins.operands)
-        forms = self._allowed_forms([x for x in by_mnemonic(self._isa).get(name, ()) if _is_vector(x)])
+        forms = self._find_allowed_forms([x for x in by_mnemonic(self._isa).get(name, ()) if _is_vector(x)])
         imm = operands.pop().imm if self._is_immediate(operands[-1]) else None
         if not all(map(self._is_register, operands)) or any(x.shift.type or x.ext for x in ins.operands):
             raise NotShown(UNKNOWN_OPERANDS)
@@ -689,7 +690,7 @@ def _following(at: Address, pieces: Sequence[tuple[Any, int]]) -> Iterator[Addre
     for _, size in pieces[:-1]:
         if isinstance(at, Content):
             raise NotShown("an address of several registers depends on data")
-        at = wrapped(at + size)
+        at = wrap(at + size)
         yield at
 
 

@@ -96,7 +96,7 @@ class AffineHull:
             if scale == 1:
                 out[name] = total
             else:
-                out[name] = AffineNumber.unknown(name)
+                out[name] = AffineNumber.of_unknown(name)
                 zeros.append(total - out[name] * scale)
         return out, zeros
 

@@ -16,7 +16,7 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.files import read_file
 from bitsynth.objects.declared import MachineTable
-from bitsynth.objects.elf import opened_elf
+from bitsynth.objects.elf import open_elf
 
 MAX_BYTES = 1 << 30
 """The most bytes of a library."""
@@ -134,7 +134,7 @@ def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _read_object(name: str, path: Path, table: MachineTable) -> LibraryObject:
     """Return what the object at `path` has; SpecError if it is none of the architecture, is stripped or damaged."""
-    with opened_elf(path) as file:
+    with open_elf(path) as file:
         kind, machine = file["e_type"], file["e_machine"]
         if machine != table.elf or kind not in {"ET_REL", "ET_DYN"}:
             raise SpecError(f"{path}: want an object or a library of {table.elf}, not {kind} of {machine}")

@@ -273,11 +273,11 @@ class LoopRule:
         numbers, zeros = head.numbers.sums()
         if "segment" in numbers:
             pointers: dict[Hashable, AffineNumber] = {
-                name: AffineNumber.unknown(("row", name[1], numbers["segment"]))
+                name: AffineNumber.of_unknown(("row", name[1], numbers["segment"]))
                 for name in numbers
                 if isinstance(name, tuple) and name[0] == "pointer"
             }
-            numbers = {name: x.replaced(pointers) for name, x in numbers.items()}
+            numbers = {name: x.replace(pointers) for name, x in numbers.items()}
         return numbers, zeros
 
     def _join(self, new: _Arrival) -> bool:
@@ -423,12 +423,12 @@ class _Path:
         """Set registers and stack as a caller does."""
         known = {"tiles": 0} if self._case == "no tiles" else {}
         names = ("tiles", "segments", "steps", "&a", "&w", "&g", "&h", "&c", "ldc")
-        numbers = [known.get(name, AffineNumber.unknown(name)) for name in names]
-        held = self._processor.registers.held
+        numbers = [known.get(name, AffineNumber.of_unknown(name)) for name in names]
+        held = self._processor.registers.hold
         self.memory.arrays = list(self._processor.file.constants)
-        back = AffineNumber.unknown(RETURN_BASE)
+        back = AffineNumber.of_unknown(RETURN_BASE)
         self._processor.returns[back] = _RETURNED
-        return self._processor.enter([held(x) for x in numbers], stack=AffineNumber.unknown(STACK_BASE), back=back)
+        return self._processor.enter([held(x) for x in numbers], stack=AffineNumber.of_unknown(STACK_BASE), back=back)
 
     def _begin(self, kept: dict[str, GeneralContent]) -> tuple[int, ProgramState]:
         """Set the state at the start of the path; return the address of its code, and the program's state."""
@@ -445,11 +445,11 @@ class _Path:
         for k in registers.vector:  # Not what they were at the start of the call, which `reset` gives them.
             registers.vector[k] = self._values.memory(("lost", k), 0, len(registers.vector[k]))
         memory.written.clear()
-        registers.set_stack(registers.held(self._start.stack))
+        registers.set_stack(registers.hold(self._start.stack))
         self._place_data()
         accs = self._place_accs(mode)
         position = {name: x for name, x in numbers.items() if isinstance(name, str) and name not in PARAMETERS}
-        state = self._program.unknown(mode, position, accs)
+        state = self._program.make_unknown(mode, position, accs)
         for (_, where), content in self._start.data.items():
             if isinstance(content, TileRegister):
                 registers.vector[where] = state.tile[content]  # type: ignore[index]
@@ -474,15 +474,15 @@ class _Path:
         numbers = self._numbers
         for name, x in numbers.items():
             if isinstance(name, tuple) and name[0] == "general":
-                registers.general[str(name[1])] = registers.held(x)
+                registers.general[str(name[1])] = registers.hold(x)
             elif isinstance(name, tuple) and name[0] == "vector word" and name[1][1] == 0:
                 k, _, count = name[1]
                 words = [numbers.get(("vector word", (k, n, count))) for n in range(count)]
                 if None not in words:
-                    data = [b for w in words if w is not None for b in registers.content(registers.held(w)).data]
+                    data = [b for w in words if w is not None for b in registers.content(registers.hold(w)).data]
                     registers.vector[k] = self._values.content(data)
             elif isinstance(name, tuple) and name[0] == "stack":
-                for k, byte in enumerate(registers.content(registers.held(x)).data):
+                for k, byte in enumerate(registers.content(registers.hold(x)).data):
                     memory.written[name[1] + k] = byte
 
     def _place_accs(self, mode: ProgramMode) -> Any:
@@ -542,17 +542,17 @@ class _Path:
             for sign in (1, -1):
                 rest = affine - zero * sign if affine is not None else zero
                 if not rest.terms:
-                    registers.general[name] = registers.held(rest)
+                    registers.general[name] = registers.hold(rest)
 
     def _states(self, state: ProgramState) -> list[ProgramState]:
         """Return the states of the program after no transition, one and so on, as far as the facts decide them."""
         states = [state]
         while len(states) <= _MAX_TRANSITIONS:
-            following = self._program.following(self._program.settled(states[-1], self._facts), self._facts)
+            following = self._program.following(self._program.settle(states[-1], self._facts), self._facts)
             if following is None:
                 break
             states.append(following)
-        return [self._program.settled(x, self._facts) for x in states]
+        return [self._program.settle(x, self._facts) for x in states]
 
     def _wrote(self, state: ProgramState) -> bool:
         """Return whether the result holds what the program wrote on this path, and nothing else was written."""
@@ -615,17 +615,17 @@ class _Path:
                 state = following
         rows = range(self._program.kernel.rows) if "segment" in state.position else ()
         pointers: dict[Hashable, AffineNumber] = {
-            ("row", k, state.position["segment"]): AffineNumber.unknown(("pointer", k)) for k in rows
+            ("row", k, state.position["segment"]): AffineNumber.of_unknown(("pointer", k)) for k in rows
         }
-        named: dict[Hashable, AffineNumber] = {name: AffineNumber.unknown(name) for name in PARAMETERS}
-        named |= {("pointer", k): AffineNumber.unknown(("pointer", k)) for k in rows}
+        named: dict[Hashable, AffineNumber] = {name: AffineNumber.of_unknown(name) for name in PARAMETERS}
+        named |= {("pointer", k): AffineNumber.of_unknown(("pointer", k)) for k in rows}
         named.update(state.position)
-        zeros = [*self._facts.all_equalities(), *self._program.decided_ends(self._first, self._facts)]
-        solved = _solve([x.replaced(pointers) for x in zeros])
+        zeros = [*self._facts.all_equalities(), *self._program.find_decided_ends(self._first, self._facts)]
+        solved = _solve([x.replace(pointers) for x in zeros])
         named |= numbers
         if not all(_is_small(x, _MOST_IN_POSITION) for x in state.position.values()):
             raise NotShown("the position in the program is a sum of numbers that are too large")
-        renamed = {name: x.replaced(pointers).replaced(solved) for name, x in named.items()}
+        renamed = {name: x.replace(pointers).replace(solved) for name, x in named.items()}
         kept = {name: x for name, x in renamed.items() if not any(_is_row(key) for key, _ in x.terms)}
         registers = self._processor.registers
         stack = registers.number(registers.general[registers.table.stack])
@@ -691,7 +691,7 @@ def _fact(bound: OrderBound, numbers: Mapping[Hashable, AffineNumber]) -> Linear
 def _holding(bounds: Iterable[OrderBound], new: _Arrival) -> set[OrderBound]:
     """Return those of some bounds that hold of a state."""
     facts = {bound: _fact(bound, new.numbers) for bound in bounds}
-    implied = new.facts.implied(facts.values())
+    implied = new.facts.find_implied(facts.values())
     return {bound for bound, fact in facts.items() if fact in implied}
 
 
@@ -703,7 +703,7 @@ def _solve(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
     """Return unknowns as sums of others, from sums that are 0."""
     out: dict[Hashable, AffineNumber] = {}
     for equality in equalities:
-        if not _is_small(equality) or not _is_small(zero := equality.replaced(out)):
+        if not _is_small(equality) or not _is_small(zero := equality.replace(out)):
             continue
         shared = gcd(zero.number, *(times for _, times in zero.terms))
         units = [(key, times // shared) for key, times in zero.terms if abs(times) == shared and not _is_address(key)]
@@ -711,8 +711,8 @@ def _solve(equalities: list[AffineNumber]) -> dict[Hashable, AffineNumber]:
             continue
         key, times = min(units, key=lambda x: (x[0] in PARAMETERS, isinstance(x[0], str)))
         divided = AffineNumber(zero.number // shared, {k: n // shared for k, n in zero.terms})
-        value = (AffineNumber.unknown(key) * times - divided) * times
-        solved = {name: x.replaced({key: value}) for name, x in out.items()} | {key: value}
+        value = (AffineNumber.of_unknown(key) * times - divided) * times
+        solved = {name: x.replace({key: value}) for name, x in out.items()} | {key: value}
         if all(map(_is_small, solved.values())):
             out = solved
     return out

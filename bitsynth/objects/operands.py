@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduced
-from bitsynth.objects.arithmetic import Flags, affine_result, as_signed, computed
-from bitsynth.objects.data_operations import computed_of_data, sign_extended
+from bitsynth.objects.affine import AffineNumber, GeneralNumber, reduce
+from bitsynth.objects.arithmetic import Flags, affine_result, as_signed, compute
+from bitsynth.objects.data_operations import compute_of_data, sign_extended
 from bitsynth.objects.declared import FLAGS, Condition, GeneralOperation, MachineTable
 from bitsynth.objects.memory import CallMemory, NotShown
 from bitsynth.objects.values import Content, Contents
@@ -36,9 +36,9 @@ def affine_of(x: GeneralContent) -> AffineNumber | None:
     return x.source if whole and isinstance(x, Content) and isinstance(x.source, AffineNumber) else None
 
 
-def wrapped(x: GeneralNumber) -> GeneralNumber:
+def wrap(x: GeneralNumber) -> GeneralNumber:
     """Return the address that a sum is, modulo 2**64."""
-    return x & _EVERY if isinstance(x, int) else reduced(x)
+    return x & _EVERY if isinstance(x, int) else reduce(x)
 
 
 class CodePlaces(Protocol):
@@ -47,7 +47,7 @@ class CodePlaces(Protocol):
     `ins` is an instruction as capstone disassembled it.
     """
 
-    def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
+    def place(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return an address of the object that an instruction has as a distance in its bytes from `field` on."""
 
     def behind(self, ins: Any, following: int) -> GeneralNumber:
@@ -56,14 +56,14 @@ class CodePlaces(Protocol):
     def destination(self, x: GeneralContent) -> int:
         """Return the address in the file of what registers hold for an address; NotShown if it is not known."""
 
-    def computed(self, x: GeneralContent) -> int:
+    def compute(self, x: GeneralContent) -> int:
         """Return where code jumps to, or what it calls, that computes the address; NotShown if that is not known."""
 
 
 class KnownPlaces:
     """Addresses of code as numbers: those of the file."""
 
-    def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
+    def place(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return the address."""
         return address
 
@@ -77,7 +77,7 @@ class KnownPlaces:
             raise NotShown("it returns to an address that is not known")
         return x
 
-    def computed(self, x: GeneralContent) -> int:
+    def compute(self, x: GeneralContent) -> int:
         """Raise NotShown: the code of one function has no pointers to functions."""
         raise NotShown("a jump to a computed address")
 
@@ -85,7 +85,7 @@ class KnownPlaces:
 class LinkedPlaces(KnownPlaces):
     """Addresses of code that calls functions by pointers."""
 
-    def computed(self, x: GeneralContent) -> int:
+    def compute(self, x: GeneralContent) -> int:
         """Return the address; NotShown if it is no number."""
         if not isinstance(x, int):
             raise NotShown("it jumps to an address that depends on data")
@@ -122,16 +122,16 @@ class RegisterFile:
         """Return what a general register holds as bytes."""
         return self.values.number(x, WORD) if isinstance(x, int) else x
 
-    def held(self, x: GeneralContent | AffineNumber) -> GeneralContent:
+    def hold(self, x: GeneralContent | AffineNumber) -> GeneralContent:
         """Return a number as what a general register holds."""
-        x = reduced(x) if isinstance(x, AffineNumber) else x
+        x = reduce(x) if isinstance(x, AffineNumber) else x
         return self.values.memory(x, 0, WORD) if isinstance(x, AffineNumber) else x
 
     def of_content(self, x: Content) -> GeneralContent:
         """Return bytes as what a general register holds."""
         return x.as_int if x.is_known else x
 
-    def known(self, x: GeneralContent) -> int:
+    def require_known(self, x: GeneralContent) -> int:
         """Return what a general register holds as a number that is known; NotShown if it is none."""
         if not isinstance(x, int):
             raise NotShown("a general register that holds data is computed with in a way that is not known")
@@ -140,7 +140,7 @@ class RegisterFile:
     def number(self, x: GeneralContent) -> GeneralNumber:
         """Return what a general register holds as a number; NotShown if it is data."""
         affine = affine_of(x)
-        return self.known(x) if affine is None else affine
+        return self.require_known(x) if affine is None else affine
 
     def address_part(self, x: GeneralContent) -> GeneralNumber:
         """Return what a general register holds as a part of an address; NotShown if it is data."""
@@ -154,7 +154,7 @@ class RegisterFile:
     def sum_of_parts(self, base: GeneralContent, index: GeneralContent, scale: int, offset: int) -> Address:
         """Return an address, which is data if a part of it is."""
         if not self.is_data(base) and not self.is_data(index):
-            return wrapped(self.address_part(base) + self.address_part(index) * scale + offset)
+            return wrap(self.address_part(base) + self.address_part(index) * scale + offset)
         scaled = self.result(_SHIFT, index, scale.bit_length() - 1, 8 * WORD)
         address = self.result(_ADD, self.result(_ADD, base, scaled, 8 * WORD), offset & _EVERY, 8 * WORD)
         return address if isinstance(address, int) else affine_of(address) or address
@@ -169,7 +169,7 @@ class RegisterFile:
             raise NotShown("it multiplies numbers that depend on sizes")
         return product
 
-    def decided(self, condition: Condition) -> bool:
+    def check_condition(self, condition: Condition) -> bool:
         """Return whether a condition of flags holds; NotShown if it is not known."""
         reads, holds = condition
         flags = self.flags
@@ -201,14 +201,14 @@ class RegisterFile:
     def push(self, x: GeneralContent) -> None:
         """Write 8 bytes to the stack."""
         pointer = self.number(self.general[self.table.stack]) - WORD
-        self.set_stack(self.held(pointer))
+        self.set_stack(self.hold(pointer))
         self.memory.store(pointer, self.content(x))
 
     def pop(self) -> GeneralContent:
         """Take 8 bytes from the stack, of any content: compilers do so to move the stack pointer."""
         pointer = self.number(self.general[self.table.stack])
         content = self.memory.load_any(pointer, WORD)
-        self.set_stack(self.held(pointer + WORD))
+        self.set_stack(self.hold(pointer + WORD))
         return self.of_content(content)
 
     def set_stack(self, x: GeneralContent) -> None:
@@ -282,7 +282,7 @@ class RegisterFile:
 
         return write
 
-    def loaded(self, address: GeneralNumber | Content, size: int) -> GeneralContent:
+    def load(self, address: GeneralNumber | Content, size: int) -> GeneralContent:
         """Return what a general register holds after `size` bytes of memory were read to it."""
         content = self.memory.load(address, size)
         return self.of_content(content)
@@ -307,7 +307,7 @@ class RegisterFile:
         """Return the result of an operation on `bits` bits, and set the flags that it sets."""
         if self.is_data(a) or self.is_data(b):
             return self._result_of_data(what, a, b, bits)
-        return self.held(self._result_of_numbers(what, self.number(a), self.number(b), bits))
+        return self.hold(self._result_of_numbers(what, self.number(a), self.number(b), bits))
 
     def is_data(self, x: GeneralContent) -> bool:
         """Return whether a general register that holds `x` holds data: no number, known or not."""
@@ -319,7 +319,7 @@ class RegisterFile:
         flags, size = self.flags, bits // 8
         if what.does.startswith(("shift", "rotate")) and not isinstance(b, int):
             raise NotShown("it shifts by a number that depends on data")
-        result = computed_of_data(self.values, what, self.lowest(a, size), self.lowest(b, size), bits, flags.carry)
+        result = compute_of_data(self.values, what, self.lowest(a, size), self.lowest(b, size), bits, flags.carry)
         if what.flags and not set(FLAGS) <= set(what.keeps):
             carry = flags.carry
             flags.clear()
@@ -334,7 +334,7 @@ class RegisterFile:
             b = -b - 1
         if isinstance(a, int) and isinstance(b, int):
             b &= (1 << bits) - 1
-            result = computed(what, a, b, bits, flags, no_borrow=self.table.carry_is_no_borrow)
+            result = compute(what, a, b, bits, flags, no_borrow=self.table.carry_is_no_borrow)
             flags.compared = None
             return result
         if what.does == "multiply":

@@ -164,15 +164,15 @@ class CodeProcessor:
         behind = given[len(table.arguments) :]
         top = stack + WORD * len(behind)
         self.memory.add_stack(top, _STACK_BYTES)
-        registers.set_stack(registers.held(top))
+        registers.set_stack(registers.hold(top))
         for number in reversed(behind):
             registers.push(number)
         if table.link:
-            registers.general[table.link] = registers.held(back)
+            registers.general[table.link] = registers.hold(back)
         else:
-            registers.push(registers.held(back))
+            registers.push(registers.hold(back))
         saved = {name: before[name] for name in table.saved} | self._get_saved_vectors()
-        return {table.stack: registers.held(stack), **saved}
+        return {table.stack: registers.hold(stack), **saved}
 
     def _get_saved_vectors(self) -> dict[str, GeneralContent]:
         """Return the bytes of vector registers that a function must leave as they were."""
@@ -236,7 +236,7 @@ class CodeProcessor:
         if number < len(table.arguments):
             return registers.general[table.arguments[number]]
         place = number - len(table.arguments) + (not table.link)
-        return registers.loaded(registers.number(registers.general[table.stack]) + WORD * place, WORD)
+        return registers.load(registers.number(registers.general[table.stack]) + WORD * place, WORD)
 
     def _stub_action(self, address: int) -> Action:
         """Return what runs a stub, gives registers that a function may change new unknown values, and returns."""
@@ -281,7 +281,7 @@ class CodeProcessor:
             self.taken[address] = set()
         return self._decoder.action(ins, following), following
 
-    def skipped(self, address: int) -> tuple[bool, int]:
+    def find_padding(self, address: int) -> tuple[bool, int]:
         """Return whether what was not run at an address is more than padding, and the address behind it."""
         try:
             ins = self._disassemble(address, address)
@@ -300,15 +300,15 @@ class _AnyPlaces(KnownPlaces):
     def __init__(self, file: ObjectFile, returns: dict[GeneralNumber, int]) -> None:
         self._file, self._returns = file, returns
 
-    def placed(self, ins: Any, field: int, address: int) -> GeneralNumber:
+    def place(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return an address of the object that an instruction has as a distance in its bytes from `field` on."""
         _, part = self._file.distances.get(ins.address + field) or (0, self._file.part_at(ins.address))
-        return AffineNumber.unknown(part.base) + (address - part.origin)
+        return AffineNumber.of_unknown(part.base) + (address - part.origin)
 
     def behind(self, ins: Any, following: int) -> GeneralNumber:
         """Return the unknown address behind a call, and note the address in the file."""
         part = self._file.part_at(ins.address)
-        back = AffineNumber.unknown(part.base) + (following - part.origin)
+        back = AffineNumber.of_unknown(part.base) + (following - part.origin)
         self._returns[back] = following
         return back
 

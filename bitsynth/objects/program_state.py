@@ -113,7 +113,7 @@ class ProgramMachine:
         state = ProgramState(case, 0, False, 0, zeros)
         return state if case != "steps" else self._start_pass(state, 0, facts)
 
-    def unknown(self, mode: ProgramMode, numbers: PositionNumbers, accs: Any) -> ProgramState:
+    def make_unknown(self, mode: ProgramMode, numbers: PositionNumbers, accs: Any) -> ProgramState:
         """Return a state of a mode with these numbers and accumulators."""
         tile = self._tile_in_memory() if mode.flushed else self._start(numbers) if mode.case == "steps" else {}
         return ProgramState(mode.case, mode.pass_number, mode.flushed, 0, numbers, accs, tile)
@@ -129,7 +129,7 @@ class ProgramMachine:
     def assume_sizes(self, case: str, facts: LinearFacts) -> None:
         """Add what the C interface says of the sizes of a call, and that its buffers fit into memory."""
         kernel = self.kernel
-        of = {name: facts.term(AffineNumber.unknown(name)) for name in PARAMETERS}
+        of = {name: facts.term(AffineNumber.of_unknown(name)) for name in PARAMETERS}
         tiles, segments, steps, all_steps, every, ldc = (of[name] for name in PARAMETERS[:6])
         facts.assume(
             *(x >= 0 for x in of.values()), *(x < 2 * BUFFERS_END for x in (tiles, segments, steps, all_steps, ldc))
@@ -156,14 +156,14 @@ class ProgramMachine:
 
     def products(self, case: str) -> dict[tuple[AffineNumber, AffineNumber], AffineNumber | int]:
         """Return the product of segments and steps, by either order of the two."""
-        a, b = AffineNumber.unknown("segments"), AffineNumber.unknown("steps")
-        product = 0 if case == "no steps" else AffineNumber.unknown("all_steps")
+        a, b = AffineNumber.of_unknown("segments"), AffineNumber.of_unknown("steps")
+        product = 0 if case == "no steps" else AffineNumber.of_unknown("all_steps")
         return {(a, b): product, (b, a): product}
 
     def assume_position(self, state: ProgramState, facts: LinearFacts) -> None:
         """Add what holds of every position of the program, by the definition of its loops."""
         of = {name: facts.term(x) for name, x in state.position.items()}
-        params = {name: facts.term(AffineNumber.unknown(name)) for name in PARAMETERS}
+        params = {name: facts.term(AffineNumber.of_unknown(name)) for name in PARAMETERS}
         tile, steps, all_steps = of["tile"], params["steps"], params["all_steps"]
         facts.assume(tile >= 0, tile <= params["tiles"])
         if state.case != "steps":
@@ -203,24 +203,24 @@ class ProgramMachine:
             facts.assume((number == 0) == (steps_before == 0))
             facts.assume((number + 1 < params["segments"]) == (steps_before + steps < all_steps))
 
-    def decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
+    def find_decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
         """Return sums that are 0: the ends of runs of loops, minus what the facts say that they are."""
         if state.case != "steps":
             return []
         ends: list[tuple[AffineNumber, AffineNumber]] = []
-        outer = AffineNumber.unknown("all_steps")
+        outer = AffineNumber.of_unknown("all_steps")
         for level, size in enumerate(self.run_steps(state.pass_number)):
             end, start = state.position[f"end {level}"], state.position[f"start {level}"]
             ends += [(end, state.position.get(f"end {level + 1}", outer)), (end, start + size)]
-        implied = facts.implied(is_equal(*pair) for pair in ends)
+        implied = facts.find_implied(is_equal(*pair) for pair in ends)
         return [end - x for end, x in ends if is_equal(end, x) in implied]
 
-    def settled(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
+    def settle(self, state: ProgramState, facts: LinearFacts) -> ProgramState:
         """Return the state after loops that go on have begun their next run, where the facts decide it."""
         if state.case != "steps" or not state.pending:
             return state
         loops = self.passes[state.pass_number].loops
-        step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
+        step, all_steps = state.position["step"], AffineNumber.of_unknown("all_steps")
         end = state.position[f"end {state.pending}"] if state.pending < len(loops) else all_steps
         if facts.at_most(step + 1, end):
             if state.pending == len(loops):
@@ -235,7 +235,7 @@ class ProgramMachine:
         """Return the state with runs of loops up to `level` that begin at this step."""
         position, sizes = dict(state.position), self.run_steps(state.pass_number)
         for k in reversed(range(level + 1)):
-            outer = position[f"end {k + 1}"] if k + 1 < len(sizes) else AffineNumber.unknown("all_steps")
+            outer = position[f"end {k + 1}"] if k + 1 < len(sizes) else AffineNumber.of_unknown("all_steps")
             position[f"start {k}"] = position["step"]
             position[f"end {k}"] = number(facts.smaller(position["step"] + sizes[k], outer))
             if k:
@@ -267,7 +267,7 @@ class ProgramMachine:
         for group, levels in enumerate(state.accs):
             outermost, after = levels[-1], self.kernel.of_group(self.passes[following], group)
             assert outermost is not None
-            accs.append((*[None] * new_top, self.run.carried(self._pass(state, group), after, outermost)))
+            accs.append((*[None] * new_top, self.run.carry(self._pass(state, group), after, outermost)))
         segment, before = (old[name] for name in _BLOCK)
         start = old[f"start {top}"]
         state = self._move(state, following)
@@ -282,7 +282,7 @@ class ProgramMachine:
             return self._start_pass(state, state.pass_number + 1, facts)
         position = dict(state.position)
         position["tile"] += 1
-        position["before_tile"] += AffineNumber.unknown("all_steps")
+        position["before_tile"] += AffineNumber.of_unknown("all_steps")
         return self._start_pass(replace(state, position=position, flushed=False), 0, facts)
 
     def following(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
@@ -300,9 +300,9 @@ class ProgramMachine:
             )
             return self._close(state, level, facts) if done else None
         step, here, end = (state.position[name] for name in ("step", "here", "end 0"))
-        pairs = (step, end), (here, AffineNumber.unknown("steps"))
+        pairs = (step, end), (here, AffineNumber.of_unknown("steps"))
         # What is asked below and in `_step`: asked together it takes Z3 one question, and the answers are kept.
-        facts.implied(fact for pair in pairs for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
+        facts.find_implied(fact for pair in pairs for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
         if facts.at_most(step, end, less=1):
             return self._step(state, facts)
         if facts.equal(step, end):
@@ -313,7 +313,7 @@ class ProgramMachine:
         """Return the state at the end of a segment as the beginning of the next one."""
         position = dict(state.position)
         position["segment"] += 1
-        position["before_segment"] += AffineNumber.unknown("steps")
+        position["before_segment"] += AffineNumber.of_unknown("steps")
         position["here"] = number(0)
         return replace(state, position=position)
 
@@ -325,19 +325,19 @@ class ProgramMachine:
 
     def ends_segment(self, state: ProgramState, facts: LinearFacts) -> bool:
         """Return whether a state is known to be the end of a segment that another one follows."""
-        steps, all_steps = AffineNumber.unknown("steps"), AffineNumber.unknown("all_steps")
+        steps, all_steps = AffineNumber.of_unknown("steps"), AffineNumber.of_unknown("all_steps")
         position = state.position
         return facts.equal(position["here"], steps) and facts.at_most(position["step"], all_steps, less=1)
 
     def _step(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
-        steps = AffineNumber.unknown("steps")
+        steps = AffineNumber.of_unknown("steps")
         if not facts.at_most(state.position["here"], steps, less=1):
             if not self.ends_segment(state, facts):
                 return None
             state = self.next_segment(state)
         position = state.position
         place = StepPlace(
-            steps, AffineNumber.unknown("all_steps"), position["before_tile"], position["step"], position["here"],
+            steps, AffineNumber.of_unknown("all_steps"), position["before_tile"], position["step"], position["here"],
             lambda k: ("row", k, position["segment"]),
         )  # fmt: skip
         accs = tuple(
@@ -361,22 +361,22 @@ class ProgramMachine:
             new = list(levels)
             inside = levels[level]
             assert inside is not None
-            new[outer] = self.run.widened(self._pass(state, group).loops[outer], levels[outer], inside)
+            new[outer] = self.run.widen(self._pass(state, group).loops[outer], levels[outer], inside)
             new[level] = None
             accs.append(tuple(new))
         position = {**state.position, f"runs {outer}": state.position[f"runs {outer}"] + 1}
-        return self.settled(replace(state, accs=tuple(accs), position=position, pending=outer), facts)
+        return self.settle(replace(state, accs=tuple(accs), position=position, pending=outer), facts)
 
     def _flush(self, state: ProgramState, facts: LinearFacts) -> ProgramState | None:
         tile = dict(state.tile)
         for group, levels in enumerate(state.accs):
             outermost = levels[-1]
             assert outermost is not None
-            tile |= self.run.flushed(self._pass(state, group), group, outermost, state.tile)
+            tile |= self.run.flush(self._pass(state, group), group, outermost, state.tile)
         if self.run.shift and state.pass_number + 1 == len(self.passes):
-            step, all_steps = state.position["step"], AffineNumber.unknown("all_steps")
+            step, all_steps = state.position["step"], AffineNumber.of_unknown("all_steps")
             if facts.equal(step, all_steps):
-                tile = self.run.finished(tile)
+                tile = self.run.finish(tile)
             elif not facts.at_most(step, all_steps, less=1):
                 return None  # It is not known whether this flush is the last.
         accs = tuple((None,) * len(levels) for levels in state.accs)
@@ -384,8 +384,8 @@ class ProgramMachine:
         if state.written is not None and state.written[0] != now:
             return None  # A path writes one tile.
         after = replace(state, accs=accs, tile=tile, flushed=True, written=(now, tile), pending=len(accs[0]))
-        return self.settled(after, facts)
+        return self.settle(after, facts)
 
     def is_done(self, state: ProgramState, facts: LinearFacts) -> bool:
         """Return whether a state is known to be behind the last tile."""
-        return not state.pending and facts.equal(state.position["tile"], AffineNumber.unknown("tiles"))
+        return not state.pending and facts.equal(state.position["tile"], AffineNumber.of_unknown("tiles"))

@@ -289,7 +289,7 @@ def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
                 proof.instructions += 1
                 place += decoded[at]
                 continue
-            is_code, following = first.skipped(place)
+            is_code, following = first.find_padding(place)
             if is_code:
                 proof.not_run.append(first.text_at(place))
             place = following

@@ -118,7 +118,7 @@ class ProgramRun:
                 for group in range(self.kernel.groups):
                     self._block(chain, sizes, tile, group, range(done, done + block), out)
                 done += block
-        return self.finished(out)
+        return self.finish(out)
 
     def start(self, column: GeneralNumber) -> TileContents:
         """Return the registers from which the tile whose first column is `column` starts, if there are steps."""
@@ -126,9 +126,9 @@ class ProgramRun:
 
     def without_steps(self, column: GeneralNumber) -> TileContents:
         """Return the tile whose first column is `column` if K is 0: then the terms of rows are not doubled."""
-        return self.finished(self._start(column, 0))
+        return self.finish(self._start(column, 0))
 
-    def finished(self, tile: TileContents) -> TileContents:
+    def finish(self, tile: TileContents) -> TileContents:
         """Return the registers of a tile that are stored at last, from those after its last flush."""
         if not self.shift:
             return tile
@@ -163,11 +163,11 @@ class ProgramRun:
             loop = self.kernel.of_group(each, group)
             accs = self._nest(loop, len(loop.loops) - 1, steps, sizes, tile, group, carried)
             if loop.carries:
-                carried = self.carried(loop, self.kernel.of_group(chain[number + 1], group), accs)
+                carried = self.carry(loop, self.kernel.of_group(chain[number + 1], group), accs)
                 continue
-            out |= self.flushed(loop, group, accs, out)
+            out |= self.flush(loop, group, accs, out)
 
-    def flushed(self, loop: Pass, group: int, accs: RegisterContents, tile: TileContents) -> TileContents:
+    def flush(self, loop: Pass, group: int, accs: RegisterContents, tile: TileContents) -> TileContents:
         """Return the registers of a tile that a group of rows has after a flush."""
         lanes, registers = self.isa.tile.lanes, {**self._constants, **accs}
         names = [(row, r * lanes) for row in self.kernel.rows_of(group) for r in range(self._registers)]
@@ -175,7 +175,7 @@ class ProgramRun:
         self._steps(loop.flush, registers)
         return {name: registers[value] for name, value in zip(names, loop.tile, strict=True)}
 
-    def carried(self, loop: Pass, following: Pass, accs: RegisterContents) -> RegisterContents:
+    def carry(self, loop: Pass, following: Pass, accs: RegisterContents) -> RegisterContents:
         """Return the outermost accumulators from which the pass after one that carries starts."""
         registers = {**self._constants, **accs}
         self._steps(loop.flush, registers)
@@ -204,7 +204,7 @@ class ProgramRun:
     def _inputs(self) -> dict[tuple[int, int], _Inputs]:
         return {}
 
-    def widened(self, here: Loop, accs: RegisterContents | None, inside: RegisterContents) -> RegisterContents:
+    def widen(self, here: Loop, accs: RegisterContents | None, inside: RegisterContents) -> RegisterContents:
         """Return the accumulators of a loop after those of the loop `inside` were added."""
         registers = {**self._constants, **(accs or self.zeros(here)), **inside}
         self._steps(here.steps, registers)
@@ -225,7 +225,7 @@ class ProgramRun:
             size *= inner.trip_count
         for first in range(0, len(steps), size):
             inside = self._nest(loop, level - 1, steps[first : first + size], sizes, tile, group, None)
-            accs = self.widened(here, accs, inside)
+            accs = self.widen(here, accs, inside)
         return accs or self.zeros(here)
 
     def _place(self, sizes: Sizes, tile: int, step: int) -> StepPlace:

@@ -66,7 +66,7 @@ class TableMemory(CallMemory):
 
     def payload_of(self, x: Content) -> TermPayload:
         """Return a content as a term of bytes of memory; terms of operations are kept."""
-        data = self.values.evaluated_further(x, self.payloads, self.unknown_byte)
+        data = self.values.evaluate_further(x, self.payloads, self.unknown_byte)
         return self.values.domain.join(data, 8)
 
     def polynomial_of(self, x: Content) -> BitPolynomial:

@@ -266,7 +266,7 @@ class Contents:
         operations = self.operations_of(a, b, common=common)
         if operations is None:
             return False
-        left, right = self.evaluated([a, b], operations, lambda of: self.domain.atom(of, 8))
+        left, right = self.evaluate([a, b], operations, lambda of: self.domain.atom(of, 8))
         return left == right
 
     def operations_of(self, a: Content, b: Content, *, common: bool = False) -> list[Operation] | None:
@@ -298,7 +298,7 @@ class Contents:
                 reach(arg.operations, sides[operation])
         return order[::-1]
 
-    def evaluated(
+    def evaluate(
         self, contents: Sequence[Content], operations: Sequence[Operation], unknown: Callable[[Byte], TermPayload]
     ) -> list[tuple[TermPayload, ...]]:
         """Return the bytes of contents, computed by `operations` of the `unknown` bytes of all other sources."""
@@ -314,7 +314,7 @@ class Contents:
             results[operation] = self._bytes_of(operation.instr, given, operation.imm)
         return [tuple(map(byte, x.data)) for x in contents]
 
-    def evaluated_further(
+    def evaluate_further(
         self,
         x: Content,
         results: dict[Operation, tuple[TermPayload, ...]],

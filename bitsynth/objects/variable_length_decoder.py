@@ -16,7 +16,7 @@ from bitsynth.objects.declared import by_mnemonic
 from bitsynth.objects.decoder import UNKNOWN_OPERANDS, InstructionDecoder
 from bitsynth.objects.elf import ObjectFile
 from bitsynth.objects.memory import NotShown
-from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, Address, GeneralContent, RegisterFile, wrapped
+from bitsynth.objects.operands import CLEARS_ABOVE, WORD, Action, Address, GeneralContent, RegisterFile, wrap
 from bitsynth.objects.values import Content
 
 _JUMPS, _ON_STACK, _WIDE = {"jump", "call", "return"}, {"push", "pop", "leave"}, {"multiply", "divide"}
@@ -109,13 +109,13 @@ class VariableLengthDecoder(InstructionDecoder):
         fixed: GeneralNumber = self._offset(ins, operand)
         if base == self._table.counter:
             at = self._offset(ins, operand) + following
-            fixed, base = registers.places.placed(ins, ins.encoding.disp_offset, at), ""
+            fixed, base = registers.places.place(ins, ins.encoding.disp_offset, at), ""
         if place.segment or any(n and n not in general for n in (base, index)):
             raise NotShown("an address of this kind is not known")
         if not isinstance(fixed, int):
             if base or index:
                 raise NotShown("an address of this kind is not known")
-            return lambda: wrapped(fixed)
+            return lambda: wrap(fixed)
         return lambda: total(general[base] if base else 0, general[index] if index else 0, scale, fixed)
 
     def _offset(self, ins: Any, operand: Any) -> int:
@@ -133,7 +133,7 @@ class VariableLengthDecoder(InstructionDecoder):
             return lambda: value
         if self._is_memory(operand):
             address = self._address(ins, operand, following)
-            return lambda: self._registers.loaded(address(), size)
+            return lambda: self._registers.load(address(), size)
         name, registers = ins.reg_name(operand.reg), self._registers
         if name in self._table.second_bytes:
             read = registers.general_reader(self._table.second_bytes[name], WORD)
@@ -143,7 +143,7 @@ class VariableLengthDecoder(InstructionDecoder):
     def _number_writer(self, ins: Any, operand: Any, following: int) -> Callable[[Address], None]:
         """Return a function that writes an address to a general operand."""
         write = self._writer(ins, operand, following)
-        return lambda x: write(x if isinstance(x, Content) else self._registers.held(x))
+        return lambda x: write(x if isinstance(x, Content) else self._registers.hold(x))
 
     def _writer(self, ins: Any, operand: Any, following: int) -> Callable[[GeneralContent], None]:
         """Return a function that writes a general operand."""
@@ -213,7 +213,7 @@ class VariableLengthDecoder(InstructionDecoder):
             address = self._address(ins, given, following)
 
             def read() -> GeneralContent:
-                return registers.loaded(address(), size)
+                return registers.load(address(), size)
 
         else:
             read = registers.general_reader(ins.reg_name(given.reg), size)
@@ -233,12 +233,12 @@ class VariableLengthDecoder(InstructionDecoder):
         to, start, times, value = self._encodings.repeated
 
         def run() -> None:
-            count, at = registers.known(general[times]), registers.known(general[to])
+            count, at = registers.require_known(general[times]), registers.require_known(general[to])
             if does == "fill":
                 data = registers.lowest(general[value], size).data * count
                 memory.set_bytes(at, data)
             else:
-                source = registers.known(general[start])
+                source = registers.require_known(general[start])
                 if source < at < source + size * count:
                     raise NotShown("it copies bytes over those that it copies next")
                 memory.set_bytes(at, memory.bytes_at(source, size * count))
@@ -274,7 +274,7 @@ class VariableLengthDecoder(InstructionDecoder):
 
         def call() -> int:
             to = target()
-            registers.push(registers.held(back))
+            registers.push(registers.hold(back))
             return to
 
         return call
@@ -293,7 +293,7 @@ class VariableLengthDecoder(InstructionDecoder):
             if imported is not None:
                 return lambda: imported
         read = self._reader(ins, operand, following)
-        return lambda: places.computed(read())
+        return lambda: places.compute(read())
 
     def _wide(self, ins: Any, following: int, does: str) -> Action:
         """Return a function that multiplies or divides numbers of twice as many bits, in two registers."""
@@ -307,14 +307,17 @@ class VariableLengthDecoder(InstructionDecoder):
         read = self._reader(ins, operand, following)
 
         def multiply() -> None:
-            product = registers.known(low()) * registers.known(read())
+            product = registers.require_known(low()) * registers.require_known(read())
             registers.flags.clear()
             registers.flags.carry = registers.flags.overflow = int(product > every)
             write_low(product & every)
             write_high(product >> bits)
 
         def divide() -> None:
-            number, by = registers.known(high()) << bits | registers.known(low()), registers.known(read())
+            number, by = (
+                registers.require_known(high()) << bits | registers.require_known(low()),
+                registers.require_known(read()),
+            )
             if by == 0 or number // by > every:
                 raise NotShown("it divides by 0, or the quotient is too large")
             registers.flags.clear()
@@ -334,15 +337,15 @@ class VariableLengthDecoder(InstructionDecoder):
         holds = self._table.condition(condition)
         if does == "jump":
             target = int(operands[0].imm)
-            return lambda: target if registers.decided(holds) else None
+            return lambda: target if registers.check_condition(holds) else None
         write = self._writer(ins, operands[0], following)
         if does == "number":
-            return lambda: write(int(registers.decided(holds)))
+            return lambda: write(int(registers.check_condition(holds)))
         old, new = (self._reader(ins, operand, following) for operand in operands)
 
         def move() -> None:
             x, y = old(), new()  # The processor reads memory in any case.
-            write(y if registers.decided(holds) else x)
+            write(y if registers.check_condition(holds) else x)
 
         return move
 
@@ -412,7 +415,7 @@ class VariableLengthDecoder(InstructionDecoder):
         declared = by_mnemonic(self._isa).get(name, ())
         if declared:
             self._require_no_prefix(ins, self._encodings.vector)
-        forms = self._allowed_forms(declared)
+        forms = self._find_allowed_forms(declared)
         widest = max(self._table.vectors.values())
         narrow = name not in self._encodings.any_width and all(operand.size < widest for operand in operands)
         if ins.bytes[0] in self._encodings.widest and (8 * widest > self._isa.table.vector_bits or narrow):

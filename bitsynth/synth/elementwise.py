@@ -17,7 +17,7 @@ from bitsynth.sketches.elementwise import (
     tables,
     thresholds,
 )
-from bitsynth.sketches.elementwise.builder import ordered
+from bitsynth.sketches.elementwise.builder import find_orders
 from bitsynth.spec.elementwise import ElementwiseSpec, SpecKind
 from bitsynth.store.elementwise import ELEMENTWISE
 
@@ -28,7 +28,7 @@ SKETCHES: dict[SpecKind, Alternatives] = {
     SpecKind.THRESHOLDS: thresholds.alternatives,
     SpecKind.LOOKUP: tables.alternatives,
     SpecKind.PAIRS: tables.alternatives,
-    SpecKind.WEIGHTED: glue.weighted_sums,
+    SpecKind.WEIGHTED: glue.write_weighted_sums,
     SpecKind.MEAN: glue.means,
     SpecKind.QUANTIZE: glue.conversions,
     SpecKind.SIGNS: glue.conversions,
@@ -64,7 +64,7 @@ def solve(isa: str, spec: ElementwiseSpec) -> Proved[ElementwiseProgram]:
     cheapest = min(alternatives(isa, spec), key=rank, default=None)
     if cheapest is None:
         raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
-    return Proved.by_solver(ordered(cheapest), Budget())
+    return Proved.by_solver(find_orders(cheapest), Budget())
 
 
 def alternatives(isa: str, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:

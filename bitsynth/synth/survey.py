@@ -21,7 +21,7 @@ from bitsynth.schedule import predicted
 from bitsynth.spec.options import METHODS, model_of
 from bitsynth.synth import planner
 from bitsynth.synth.planner import Job, PlannedKernel, plan
-from bitsynth.synth.synthesize import taken_first
+from bitsynth.synth.synthesize import put_taken_first
 
 MACS = 128
 INT8 = "int8"
@@ -131,7 +131,7 @@ def _rank(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedK
     predicted = [p for p in plans if p.cycles is not None]
     predicted.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
     lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)
-    return *(taken_first(predicted, lambda p: p.scoreboard) if predicted else ()), *lacking
+    return *(put_taken_first(predicted, lambda p: p.scoreboard) if predicted else ()), *lacking
 
 
 def _plan_jobs(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:

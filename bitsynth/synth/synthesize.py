@@ -96,7 +96,7 @@ def synthesize(
     return Synthesis(proved_entry, (*(s for c in results for s in c.stages), proof))
 
 
-def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
+def solve_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
     """Return the entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
     synthesis = synthesize(entry.kernel.core, entry.options, rlimit=rlimit, progress=progress)
@@ -135,7 +135,7 @@ def candidates(
     if not results:
         raise NoKernel("; ".join(x.why for x in lacking))
     results.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
-    results = taken_first(results, lambda c: scoreboard(c.kernel, [options.model]).get(options.model))
+    results = put_taken_first(results, lambda c: scoreboard(c.kernel, [options.model]).get(options.model))
     others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in results[1:])
     return results, (*others, *lacking)
 
@@ -249,7 +249,7 @@ class _OfMethod(Protocol):
 Found = TypeVar("Found", bound=_OfMethod)
 
 
-def taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
+def put_taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
     """Return the kernels, cheapest first, except that the one to take is first.
 
     One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of

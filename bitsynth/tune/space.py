@@ -10,7 +10,7 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
-from bitsynth.layers.planning import ranked
+from bitsynth.layers.planning import rank
 from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.tuned import TuningTask, find_tuned
 
@@ -110,7 +110,7 @@ def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
 
     The model's cycles are those of `cpu`, or of the processor here.
     """
-    estimates = ranked(task.layer(), task.isa, fits, cpu or cpu_for(task.isa))
+    estimates = rank(task.layer(), task.isa, fits, cpu or cpu_for(task.isa))
     kernels = {_name(p.candidate): p.candidate for p in estimates}
     height, width = task.geometry.output(*task.image)
     priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(estimates)))

@@ -17,7 +17,7 @@ from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
 from bitsynth.store.matmul import MATMUL
-from bitsynth.synth.synthesize import forget, solved_again, synthesize
+from bitsynth.synth.synthesize import forget, solve_again, synthesize
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
 
@@ -73,7 +73,7 @@ def test_configurations_are_solved_as_well_as_the_shipped_ones(isa):
 @pytest.mark.parametrize("path", SHIPPED[::71], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_claims_of_shipped_kernels_are_what_solving_again_gives(path):
     entry = MATMUL.load(path).entry
-    assert solved_again(entry).entry.kernel == entry.kernel
+    assert solve_again(entry).entry.kernel == entry.kernel
 
 
 @pytest.mark.parametrize("bits", quick([], of=[1, 3]))

@@ -181,12 +181,12 @@ REFUSED = {
         lambda: conv(layout="packed", out_layout="NHWC")(np.zeros((1, 3, 3, 2), ">u8")),
         "want uint64 codes, not >u8",
     ),
-    "bound part": (lambda: conv().bound(CODES, part="finish"), "a layer's parts are run and pack, not 'finish'"),
-    "bound times": (lambda: conv().bound(CODES, times=0), "times must be a whole number of at least 1, not 0"),
-    "bound half times": (lambda: conv().bound(CODES, times=1.5), "times must be"),
-    "bound values": (lambda: conv().bound(CODES * 3), "codes of 2-bit ternary go to 2"),
-    "bound type": (lambda: conv().bound(CODES.astype(np.int64)), "want uint8 codes, not int64"),
-    "bound features": (lambda: dense().bound(CODES), "want activations (N, 3)"),
+    "bound part": (lambda: conv().bind(CODES, part="finish"), "a layer's parts are run and pack, not 'finish'"),
+    "bound times": (lambda: conv().bind(CODES, times=0), "times must be a whole number of at least 1, not 0"),
+    "bound half times": (lambda: conv().bind(CODES, times=1.5), "times must be"),
+    "bound values": (lambda: conv().bind(CODES * 3), "codes of 2-bit ternary go to 2"),
+    "bound type": (lambda: conv().bind(CODES.astype(np.int64)), "want uint8 codes, not int64"),
+    "bound features": (lambda: dense().bind(CODES), "want activations (N, 3)"),
     "schedule order": (
         lambda: LayerSchedule("avx2", "lookup", 64, "direct", columns_first=1),  # type: ignore[arg-type]
         "columns_first of a schedule",
@@ -276,13 +276,13 @@ def test_no_images_give_no_results():
     packed = conv(epilogue=Thresholds(LEVELS), out_layout="packed")(X[:0])
     assert (packed.shape, packed.dtype) == ((0, 3, 4, 1), np.uint64)
     assert dense()(X[:0, 0, 0]).shape == (0, 4)
-    call, out = conv().bound(CODES[:0])
+    call, out = conv().bind(CODES[:0])
     assert (call(), out.shape) == (0, (0, 3, 4, 4))
 
 
 def test_a_bound_call_gives_what_a_call_gives():
     for layer, codes in ((conv(), CODES), (dense(), CODES[0, 0])):
-        call, out = layer.bound(codes, times=2)
+        call, out = layer.bind(codes, times=2)
         assert call() == 0
         assert (out == layer.run(codes)).all()
 

@@ -51,7 +51,7 @@ def test_images_lie_flat_in_either_order(order, layout, options, encoding):
         np.testing.assert_array_equal(layer.run(x), want)
     for same in (copy.copy(layer), pickle.loads(pickle.dumps(layer))):
         np.testing.assert_array_equal(same(given), want)
-    call, out = layer.bound(given)
+    call, out = layer.bind(given)
     assert (call(), (out == want).all()) == (0, True)
 
 
@@ -120,13 +120,13 @@ def test_layers_are_compiled_before_their_first_call(monkeypatch):
     """Those of one kernel once."""
     monkeypatch.setattr(libraries, "_runners", {})
     compiling: list[str] = []
-    made_by = libraries.compiled
+    made_by = libraries.compile_library
 
     def compiled(kernel, *program):
         compiling.append(kernel.name)
         return made_by(kernel, *program)
 
-    monkeypatch.setattr(libraries, "compiled", compiled)
+    monkeypatch.setattr(libraries, "compile_library", compiled)
     three = [dense(), dense(bias=3), dense(-W[:, ::-1] - 1)]
     heard: list[tuple[float, float | None]] = []
     compile_all(three, progress=lambda said, done=0, total=None: heard.append((done, total)))

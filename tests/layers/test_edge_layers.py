@@ -9,7 +9,7 @@ from support.layer_cases import QUIET, Case, cases, check, few_cases, machine, u
 
 from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import ranked
+from bitsynth.layers.planning import rank
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -56,7 +56,7 @@ def test_many_edge_layers_are_exact(skip_isa, case):
 @pytest.mark.parametrize("w_bits", [2, 8])
 def test_a_first_layer_copies_no_patches(isa, method, w_bits):
     spec = LayerSpec(EDGES[0].act, MatmulOperand(w_bits, Encoding.SIGNED), geometry(3), image=(224, 224))
-    found = ranked(spec, isa, lambda entry: entry.kernel.isa == isa)[0].schedule
+    found = rank(spec, isa, lambda entry: entry.kernel.isa == isa)[0].schedule
     assert (found.method, found.gather) == (method, "direct")
 
 

@@ -131,9 +131,9 @@ def program(flags=()):
 def written(case, path, threads, change=0):
     """A file for the driver; the first byte of the output changed."""
     given = case.laid()
-    want = bytearray(case.layer.output.laid(case.layer.meaning(*case.given)).tobytes())
+    want = bytearray(case.layer.output.lay_out(case.layer.meaning(*case.given)).tobytes())
     want[0] ^= change
-    described = case.layer.constants.described((*given[0].shape[:3], 0, 1))
+    described = case.layer.constants.describe((*given[0].shape[:3], 0, 1))
     parts = [described.tobytes(), bytes(want), *(x.tobytes() for x in given), *[b""] * (INPUTS - len(given))]
     path.write_bytes(np.array([threads, *map(len, parts)]).tobytes() + b"".join(parts))
     return path

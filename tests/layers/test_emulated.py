@@ -103,12 +103,12 @@ def packing(case, skip_isa):
     layer, x, _ = case.prepared()
     kernel = layer.kernel
     try:
-        library = bitsynth.layers.library.compiled(kernel)
+        library = bitsynth.layers.library.compile_library(kernel)
         counted = runner_for(load(case.machine.isa), library, needs=kernel.needs, count=True)
     except ToolError as why:
         skip_isa(case.machine.isa, str(why))
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
-    assert Layer(layer.packed, counted, layer.pool).bound(codes, part="pack")[0]() == 0
+    assert Layer(layer.packed, counted, layer.pool).bind(codes, part="pack")[0]() == 0
     return counted.instructions
 
 

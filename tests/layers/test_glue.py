@@ -76,8 +76,8 @@ def test_threads_share_the_lines():
     with Pool(3) as pool:
         for layout in ("NHWC", "packed"):
             layer = MaxPool2d(70, 3, 3, padding=1, layout=layout, threads=pool)
-            laid = layer.inputs[0].laid(x)
-            np.testing.assert_array_equal(layer(laid), layer.output.laid(layer.meaning(x)))
+            laid = layer.inputs[0].lay_out(x)
+            np.testing.assert_array_equal(layer(laid), layer.output.lay_out(layer.meaning(x)))
 
 
 def half_even(x):
@@ -241,7 +241,7 @@ def test_sums_of_windows(q, layout):
     pool = AvgPool2d(70, q, (2, 3), "int32", stride=1, padding=(1, 0), layout=layout)
     values = np.pad(q.operand.decode(x) - q.zero_point, ((0, 0), (1, 1), (0, 0), (0, 0)))
     want = np.lib.stride_tricks.sliding_window_view(values, (2, 3), axis=(1, 2)).sum(axis=(-2, -1))
-    np.testing.assert_array_equal(pool(pool.inputs[0].laid(x)), want.astype(np.int32), strict=True)
+    np.testing.assert_array_equal(pool(pool.inputs[0].lay_out(x)), want.astype(np.int32), strict=True)
     check(GlueCase(GlobalAvgPool2d(70, q, "int32", layout=layout), (x,)))
 
 
@@ -298,7 +298,7 @@ def test_a_layer_of_weights_and_glue():
 
 def test_codes_that_are_none_change_nothing():
     layer = Lookup(3, [0, 1, 2, 3], 2)
-    call, out = layer.bound(np.full((1, 2, 2, 3), 4, np.uint8))
+    call, out = layer.bind(np.full((1, 2, 2, 3), 4, np.uint8))
     out[...] = 77
     assert (call(), set(out.ravel().tolist())) == (-3, {77})
 

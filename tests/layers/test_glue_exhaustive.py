@@ -28,8 +28,8 @@ def pairs(bits):
 def test_the_greater_of_every_pair(bits, layout):
     layer = MaxPool2d(CHANNELS, bits, (2, 1), layout=layout)
     for a, b in pairs((bits, bits)):
-        made = layer(layer.inputs[0].laid(np.concatenate([a, b], axis=1)))
-        np.testing.assert_array_equal(made, layer.output.laid(np.maximum(a, b)))
+        made = layer(layer.inputs[0].lay_out(np.concatenate([a, b], axis=1)))
+        np.testing.assert_array_equal(made, layer.output.lay_out(np.maximum(a, b)))
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "packed"])
@@ -37,7 +37,7 @@ def test_the_greater_of_every_pair(bits, layout):
 def test_the_entry_of_every_code(bits, layout):
     table = np.random.default_rng(bits).permutation(1 << bits)
     layer, x = Lookup(CHANNELS, table, bits, layout=layout), everywhere(np.arange(1 << bits))
-    np.testing.assert_array_equal(layer(layer.inputs[0].laid(x)), layer.output.laid(table[x].astype(np.uint8)))
+    np.testing.assert_array_equal(layer(layer.inputs[0].lay_out(x)), layer.output.lay_out(table[x].astype(np.uint8)))
 
 
 @pytest.mark.parametrize("scale", SCALES)

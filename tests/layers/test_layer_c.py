@@ -70,7 +70,7 @@ def written(case, path, cut=0, change=0):
     layer, x, want = case.prepared()
     more, kept = case.residual_and_sums()
     codes = x if case.layout == "packed" else case.machine.act.encode(x, "x")
-    numbers, constants = layer.described(codes)
+    numbers, constants = layer.describe(codes)
     given = codes.tobytes()[: codes.nbytes - cut]
     output = bytearray(want.astype(layer.packed.out_type).tobytes())
     output[0] ^= change

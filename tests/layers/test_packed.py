@@ -56,7 +56,7 @@ def test_a_layer_gives_what_the_next_one_reads():
     assert isinstance(made, Packed)
     assert type_of(made) == (2, None, 4)
     np.testing.assert_array_equal(unpack(made), unpack_words(np.asarray(made), 2, 4))
-    call, out = first.bound(PACKED)
+    call, out = first.bind(PACKED)
     assert (call(), type_of(out)) == (0, type_of(made))
     np.testing.assert_array_equal(out, made)
     np.testing.assert_array_equal(first(np.asarray(PACKED)), made)
@@ -76,7 +76,7 @@ REFUSED = {
     "more channels": (lambda: READER(Packed(WORDS, 2, None, 128)), "not of 2-bit codes, 128 channels"),
     "another encoding": (lambda: READER(Packed(WORDS, 2, "unsigned", 70)), "not of 2-bit unsigned, 70 channels"),
     "another encoding run": (lambda: READER.run(Packed(WORDS, 2, "signed", 70)), "not of 2-bit signed"),
-    "another encoding bound": (lambda: READER.bound(Packed(WORDS, 2, "signed", 70)), "not of 2-bit signed"),
+    "another encoding bound": (lambda: READER.bind(Packed(WORDS, 2, "signed", 70)), "not of 2-bit signed"),
     "another encoding compiled": (lambda: READER.compiled.run(Packed(WORDS, 2, "signed", 70)), "not of 2-bit signed"),
     "cut words": (lambda: READER(PACKED[..., :2]), "want 4 words of uint64"),
     "no code": (lambda: READER(Packed(~WORDS, 2, "ternary", 70)), "codes of 2-bit ternary go to 2"),
@@ -104,7 +104,7 @@ REFUSED = {
         lambda: Conv2d(W, 2, 1, epilogue=Thresholds([1, 2, 3]), out_encoding="ternary"),
         "codes of 2-bit ternary go to 2, and those of the epilogue to 3",
     ),
-    "described lists": (lambda: Conv2d(W, 2, 1).described(cast(Any, [1, 2])), "codes are a numpy array, not list"),
+    "described lists": (lambda: Conv2d(W, 2, 1).describe(cast(Any, [1, 2])), "codes are a numpy array, not list"),
 }
 
 

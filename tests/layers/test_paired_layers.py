@@ -9,7 +9,7 @@ from bitsynth.layers import Conv2d, planning
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import ranked
+from bitsynth.layers.planning import rank
 from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -43,7 +43,7 @@ def test_windows_of_neighbours_are_read_once_where_loads_block():
 
 @pytest.mark.parametrize(("cpu", "orders"), [("a53", {False, True}), ("a72", {False})])
 def test_columns_come_first_only_where_what_is_read_is_waited_for(cpu, orders):
-    found = ranked(spec((28, 28)), "neon", cpu=cpu)
+    found = rank(spec((28, 28)), "neon", cpu=cpu)
     assert {x.schedule.columns_first for x in found if x.candidate.method == "pairs"} == orders
 
 
@@ -86,7 +86,7 @@ def test_loops_of_two_steps_ask_for_nothing():
     (found,) = (x for x in candidates(*operands, "neon") if (x.method, x.channels) == ("multiply", 32))
     first = Estimate(found, made, "direct", 4, "a53")
     assert first._stall_bytes(0.0, 1000.0) == 1000.0
-    products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
+    products = [x for x in rank(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
     assert planning.choose_by_prediction(products).schedule.columns_first
 
 

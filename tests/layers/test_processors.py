@@ -14,7 +14,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import planning
 from bitsynth.layers.candidates import cpu_for
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import plan, ranked
+from bitsynth.layers.planning import plan, rank
 from bitsynth.layers.scheduled_kernel import with_quickest_rows
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -61,7 +61,7 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
     assert (layer(cpu="a53").schedule.method, wide.schedule.method) == ("pairs", "popcount")
     spec = layer().plan.spec
     for cpu in ("a53", "a72", "a76"):
-        least = planning.choose_by_prediction(ranked(spec, "neon", cpu=cpu))
+        least = planning.choose_by_prediction(rank(spec, "neon", cpu=cpu))
         assert layer(cpu=cpu).schedule == with_quickest_rows(spec, least.schedule, cpu)
 
 
@@ -75,7 +75,7 @@ def test_no_method_is_predicted_to_take_fewer_cycles(isa, cpu, act_bits, w_bits)
     geometry = Geometry(64, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
     act, wgt = MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR)
     spec = LayerSpec(act, wgt, geometry, image=(56, 56))
-    every = ranked(spec, isa, cpu=cpu)
+    every = rank(spec, isa, cpu=cpu)
     each = {e.candidate.method: planning.predict(e) for e in reversed(every)}
     best = min(each.values(), key=lambda e: e.cycles)
     taken = plan(spec, isa=isa, cpu=cpu).schedule
@@ -86,7 +86,7 @@ def test_no_method_is_predicted_to_take_fewer_cycles(isa, cpu, act_bits, w_bits)
 
 def test_processors_without_issue_rules_have_the_first_estimate():
     spec = layer().plan.spec
-    every = ranked(spec, "avx2")
+    every = rank(spec, "avx2")
     assert not any(map(planning.has_rules, every))
     assert planning.choose_by_prediction(every) is every[0]
 

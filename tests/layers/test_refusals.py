@@ -147,7 +147,7 @@ def test_bad_input_of_a_layer_is_refused(case):
 def test_bad_input_of_glue_is_refused(case):
     layer = GLUE[case]()
     plain = [np.zeros((1, 5, 4, x.channels), np.uint8 if x.operand else np.float32) for x in layer.inputs]
-    given = [kind.laid(x) for kind, x in zip(layer.inputs, plain, strict=True)]
+    given = [kind.lay_out(x) for kind, x in zip(layer.inputs, plain, strict=True)]
     call = Call(layer.files("made"), load.load(layer.isa), requirements(layer.isa), given, [layer(*given)])
     call.refuses_shapes_and_memory([*(f"input_{i}" for i in range(len(given))), "output_0", "arena"])
     for i, (kind, codes) in enumerate(zip(layer.inputs, given, strict=True)):

@@ -118,7 +118,7 @@ def test_dense_layers_add_residuals(dense):
     want = x @ dense.weight.reshape(5, 9).T * np.float32(0.5) + 2 * more
     for got in (*dense(x, residual=more), *dense.run(x.astype(np.uint8), residual=more[:, ::-1].copy()[:, ::-1])):
         np.testing.assert_array_equal(got, want)
-    call, (out, kept) = dense.bound(x.astype(np.uint8), residual=more)
+    call, (out, kept) = dense.bind(x.astype(np.uint8), residual=more)
     assert call() == 0
     np.testing.assert_array_equal([out, kept], [want, want])
     assert [y.shape for y in dense(x[:0], residual=more[:0])] == [(0, 5), (0, 5)]
@@ -138,7 +138,7 @@ BAD = {
 @pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
 def test_wrong_residuals_are_refused(dense, given, said):
     x = np.ones((3, 9), np.uint8)
-    for call in (dense, dense.run, dense.bound):
+    for call in (dense, dense.run, dense.bind):
         with pytest.raises(SpecError, match=said):
             call(x, residual=given)
 

@@ -68,7 +68,7 @@ def test_what_is_compiled_gives_the_convolution(skip_isa):
     layer = compile(pack(planned(), W))
     assert np.array_equal(layer.run(codes), want)
     with Pool(2) as pool:
-        call, out = compile(layer.packed, pool).bound(codes)
+        call, out = compile(layer.packed, pool).bind(codes)
         assert (call(), np.array_equal(out, want)) == (0, True)
 
 
@@ -109,7 +109,7 @@ def test_values_are_frozen(skip_isa):
     for value, name in ((SPEC, "image"), (packed.plan, "schedule"), (packed, "codes"), (compile(packed), "runner")):
         with pytest.raises(FrozenInstanceError):
             setattr(value, name, None)
-    for array in (packed.codes, packed.weight, packed.constants.arrays["weights"], packed.described(1, 5, 5)[1]):
+    for array in (packed.codes, packed.weight, packed.constants.arrays["weights"], packed.describe(1, 5, 5)[1]):
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 0
     with pytest.raises(TypeError, match="does not support item assignment"):

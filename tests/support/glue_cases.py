@@ -25,7 +25,7 @@ class GlueCase:
 
     def laid(self) -> list[NDArray[Any]]:
         """The inputs as the layer reads them."""
-        return [kind.laid(x) for kind, x in zip(self.layer.inputs, self.given, strict=True)]
+        return [kind.lay_out(x) for kind, x in zip(self.layer.inputs, self.given, strict=True)]
 
 
 def check(case: GlueCase) -> None:
@@ -33,7 +33,7 @@ def check(case: GlueCase) -> None:
     layer = case.layer
     want, got = layer.meaning(*case.given), layer(*case.laid())
     assert got.shape == (*want.shape[:3], layer.output.elements)
-    np.testing.assert_array_equal(got, layer.output.laid(want), strict=True)
+    np.testing.assert_array_equal(got, layer.output.lay_out(want), strict=True)
 
 
 @st.composite

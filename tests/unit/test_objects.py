@@ -363,7 +363,7 @@ def test_row_terms_that_the_kernel_does_not_have_are_not_read(tmp_path):
     from bitsynth.objects.affine_memory import AffineMemory
 
     memory = AffineMemory(Contents(), kernel=kernel_of(BYTES).entry.kernel, row_terms=False)
-    memory.load(AffineNumber.unknown("&h"), 16)
+    memory.load(AffineNumber.of_unknown("&h"), 16)
     with pytest.raises(NotShown, match=r"16 bytes of h \+ 0 may lie outside of it"):
         memory.check_accesses(memory.accesses, memory.facts)
 
@@ -375,11 +375,11 @@ def test_a_place_whose_end_leaves_64_bits_lies_outside():
     from bitsynth.objects.affine_memory import AffineMemory
 
     memory = AffineMemory(Contents(), kernel=kernel_of(BYTES).entry.kernel)
-    steps = AffineNumber.unknown("every_step")
+    steps = AffineNumber.of_unknown("every_step")
     memory.facts.assume(memory.facts.term(steps) >= 1)
-    memory.load(AffineNumber.unknown("&w"), 32)
+    memory.load(AffineNumber.of_unknown("&w"), 32)
     memory.check_accesses(memory.accesses, memory.facts)
-    memory.load(AffineNumber.unknown("&w") + ((1 << 63) - 16), 32)
+    memory.load(AffineNumber.of_unknown("&w") + ((1 << 63) - 16), 32)
     with pytest.raises(NotShown, match=r"32 bytes of w \+ \d+ may lie outside of it"):
         memory.check_accesses(memory.accesses, memory.facts)
 
@@ -391,7 +391,7 @@ def test_what_was_asked_of_facts_holds_where_there_are_more():
     from bitsynth.objects.facts import LinearFact, LinearFacts, sum_is
 
     rng = random.Random(1)
-    x, y = (AffineNumber.unknown(name) for name in "xy")
+    x, y = (AffineNumber.of_unknown(name) for name in "xy")
     numbers = range(-9, 10)
     for _ in range(10):
         facts = LinearFacts()
@@ -407,7 +407,7 @@ def test_what_was_asked_of_facts_holds_where_there_are_more():
                 worlds = [{"'x'": a, "'y'": b} for a in numbers for b in numbers]
                 worlds = [world for world in worlds if all(fact.holds(world) for fact in path)]
                 want = {fact for fact in asked if all(fact.holds(world) for world in worlds)}
-                assert facts.implied(asked) == want
+                assert facts.find_implied(asked) == want
                 if new.opposite not in want:
                     path.append(new)
                     facts.assume_fact(new)
@@ -418,7 +418,7 @@ def test_equalities_with_large_numbers_are_not_solved():
     from bitsynth.objects.affine import AffineNumber
     from bitsynth.objects.loops import _solve
 
-    x, y, z = (AffineNumber.unknown(name) for name in "xyz")
+    x, y, z = (AffineNumber.of_unknown(name) for name in "xyz")
     assert _solve([x - y * (1 << 20)]) == {"x": y * (1 << 20)}
     # With x = 2**27 y, modulo 2**64, 2**37 x is 0.
     assert "z" not in _solve([x - y * (1 << 27), z - x * (1 << 37)])
@@ -475,12 +475,12 @@ def test_equalities_are_the_smallest_that_hold():
     from bitsynth.objects.hull import AffineHull
 
     hull = AffineHull(["steps", "half", "pointer"], lambda name: "steps half pointer".index(str(name)))
-    w, n = AffineNumber.unknown("w"), AffineNumber.unknown("n")
+    w, n = AffineNumber.of_unknown("w"), AffineNumber.of_unknown("n")
     assert hull.join({"steps": number(0), "half": number(0), "pointer": number(5)})
     assert hull.join({"steps": number(2), "half": number(1), "pointer": number(133)})
     assert not hull.join({"steps": 2 * n, "half": n, "pointer": 128 * n + 5})
     sums, zeros = hull.sums()
-    assert sums["pointer"] == 64 * AffineNumber.unknown("steps") + 5
+    assert sums["pointer"] == 64 * AffineNumber.of_unknown("steps") + 5
     assert zeros == [AffineNumber(0, {"steps": 1, "half": -2})]  # A half of a number is no sum of it.
     assert hull.join({"steps": number(2), "half": number(1), "pointer": w})
     hull.forget("pointer")
@@ -492,7 +492,7 @@ def test_of_numbers_that_change_together_the_one_that_changes_least_is_free():
     from bitsynth.objects.affine import AffineNumber
     from bitsynth.objects.hull import AffineHull
 
-    n, k, step, count = map(AffineNumber.unknown, ("n", "k", "step", "count"))
+    n, k, step, count = map(AffineNumber.of_unknown, ("n", "k", "step", "count"))
     hull = AffineHull(["step", "pointer", "count"], lambda name: int(name != "step"))
     assert hull.join({"step": n, "pointer": 32 * n - 8 * k, "count": k})
     sums, zeros = hull.sums()
@@ -505,7 +505,7 @@ def test_numbers_of_registers_are_compared_within_64_bits():
     from bitsynth.objects.affine import AffineNumber
     from bitsynth.objects.facts import LinearFacts
 
-    facts, n = LinearFacts(), AffineNumber.unknown("n")
+    facts, n = LinearFacts(), AffineNumber.of_unknown("n")
     facts.assume(facts.term(n) >= 0, facts.term(n) < 1 << 32)
     assert facts.implies(facts.comparison("below", n, 1 << 32))
     assert facts.implies(facts.comparison("below", n, -1))  # As a register has it, -1 is the greatest number.

@@ -66,7 +66,7 @@ def register_name(k):
 
 def known(values, x, state):
     """The number that unknown bytes are if registers had those of the state."""
-    data = values.evaluated([x], values.operations_of(x, x), lambda of: state[of[0]][of[1]])[0]
+    data = values.evaluate([x], values.operations_of(x, x), lambda of: state[of[0]][of[1]])[0]
     return int.from_bytes(bytes(data), "little")
 
 
@@ -272,7 +272,7 @@ def test_fields_that_a_linker_fills_are_read_as_addresses():
         return next(decoder.disasm(word.to_bytes(4, "little"), at)).operands[-1].imm
 
     def filled(name, word, to, at):
-        return table.fields[name].filled(word, to, at, table.page)
+        return table.fields[name].fill(word, to, at, table.page)
 
     for _ in range(200):
         at, to = 4 * rng.getrandbits(24), rng.getrandbits(26)

@@ -123,7 +123,7 @@ class BothMachines:
         def known(x):
             if isinstance(x, int):
                 return x
-            data = values.evaluated([x], values.operations_of(x, x), lambda of: state[of[0][1]] >> 8 * of[1] & 0xFF)
+            data = values.evaluate([x], values.operations_of(x, x), lambda of: state[of[0][1]] >> 8 * of[1] & 0xFF)
             return int.from_bytes(bytes(data[0]), "little")
 
         return {name: known(registers.general[name]) for name in self.names}

@@ -246,7 +246,7 @@ def test_declared_vector_instructions_do_what_the_machine_does(tmp_path):
 def test_an_address_of_bits_that_no_code_has_is_one_place():
     """Bit 4 of a code of 4 bits is 0, so what is read at 64 plus that bit is the first byte of the table."""
     pytest.importorskip("elftools")
-    from bitsynth.objects.data_operations import computed_of_data
+    from bitsynth.objects.data_operations import compute_of_data
     from bitsynth.objects.declared import GeneralOperation
     from bitsynth.objects.tables import TableMemory
 
@@ -254,5 +254,5 @@ def test_an_address_of_bits_that_no_code_has_is_one_place():
     memory = TableMemory(values, [MemoryPlace("table", 64, 32, bytes(range(32)))], code_bits={"codes": 4})
     code = values.content((*values.memory("codes", 0, 1).data, *[0] * 7))
     for what, number in ((GeneralOperation("and"), 1 << 4), (GeneralOperation("add"), 64)):
-        code = computed_of_data(values, what, code, values.number(number, 8), 64, None)
+        code = compute_of_data(values, what, code, values.number(number, 8), 64, None)
     assert memory.load(code, 1).as_int == 0

@@ -7,7 +7,7 @@ from bitsynth.bench.resnet18 import ResNetLayer
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.layers.layer import Layer
-from bitsynth.layers.library import compiled
+from bitsynth.layers.library import compile_library
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
@@ -21,8 +21,8 @@ def executed(widths, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
     act_bits, w_bits = widths
     made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
-    runner = runner_for(load.load("neon"), compiled(made.kernel), needs=made.kernel.needs, count=True)
-    call, out = Layer(made.packed, runner, made.pool).bound(codes)
+    runner = runner_for(load.load("neon"), compile_library(made.kernel), needs=made.kernel.needs, count=True)
+    call, out = Layer(made.packed, runner, made.pool).bind(codes)
     call()
     require_exact(SMALL, made, codes, out)
     return runner.instructions

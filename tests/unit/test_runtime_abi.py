@@ -8,7 +8,7 @@ import pytest
 
 from bitsynth import device, runtime
 from bitsynth.device import job
-from bitsynth.emit.runtime_abi import ARRAYS, ENUMS, NUMBERS, SHAPE, CEnum, c_value, described, shape_of
+from bitsynth.emit.runtime_abi import ARRAYS, ENUMS, NUMBERS, SHAPE, CEnum, c_value, describe, shape_of
 
 RUNTIME = Path(runtime.__file__).parent
 BOARD = Path(device.__file__).parent / "board"
@@ -82,7 +82,7 @@ def test_another_header_is_told_apart(old, new, what):
 
 def test_a_description_has_every_number_in_its_place():
     numbers = {name: ENUMS[name].words[-1] if name in ENUMS else i for i, (name, _) in enumerate(NUMBERS)}
-    made = described(numbers, {"padding": 64})
+    made = describe(numbers, {"padding": 64})
     sizes = [len(ENUMS[name].words) - 1 if name in ENUMS else i for i, (name, _) in enumerate(NUMBERS)]
     starts = [64 if name == "padding" else -1 for name, _ in ARRAYS]
     assert made == [*sizes, *starts, 0, 0, 0]
@@ -90,7 +90,7 @@ def test_a_description_has_every_number_in_its_place():
 
 
 def test_what_is_not_said_is_0_or_the_first_word():
-    assert described({}, {})[: len(NUMBERS)] == [0] * len(NUMBERS)
+    assert describe({}, {})[: len(NUMBERS)] == [0] * len(NUMBERS)
 
 
 def test_an_enumerator_is_printed_by_its_name():

@@ -55,18 +55,6 @@ NOUN_PHRASES = word_set(
 """Functions that are named for what they return: a noun with a participle before it."""
 LANE_FUNCTIONS = {"flushed", "reached"}
 """Functions of the lane language, which instruction sets call by these names (`docs/reference/isa-spec.md`)."""
-LEFT = word_set(
-    """
-    added_up aligned_down allowed_forms asked braced carried compiled computed computed_of_data decided
-    decided_ends declared described evaluated evaluated_further fetched filled finished held implied indented
-    known laid loaded moved named numbered opened_elf ordered placed ranked reduced replaced
-    scaled settled shared shifted skipped solved_again taken_first unknown unmixed_first viewed weighted_sums
-    widened wrapped
-    """
-)
-"""Functions of emit, layers, machine code, objects, sketches and synth that are still to be renamed."""
-FOLDERS_LEFT = {"emit", "layers", "machine_code", "objects", "sketches", "synth"}
-"""Folders in which functions may have the names in `LEFT`."""
 
 
 MAYBE_BANNED = re.compile(f"(?i:{'|'.join(BANNED)})|{'|'.join(BARE).upper()}|known")
@@ -262,14 +250,13 @@ def test_a_banned_name_is_found(text, name):
 
 
 def test_functions_are_verbs():
-    wrong, named = [], set()
+    allowed, wrong, named = NOUN_PHRASES | LANE_FUNCTIONS, [], set()
     for path in sorted(PACKAGE.rglob("*.py")):
-        allowed = NOUN_PHRASES | LANE_FUNCTIONS | (LEFT | {"bound"} if FOLDERS_LEFT & {*path.parts} else set())
         names = list(participles(path.read_text()))
         wrong += [f"{path}:{line}: {name}" for line, name in names if name.strip("_") not in allowed]
         named |= {name.strip("_") for _, name in names}
     assert wrong == []
-    assert NOUN_PHRASES | LANE_FUNCTIONS | LEFT <= named, "names that are allowed, and that no function has"
+    assert allowed <= named, "names that are allowed, and that no function has"
 
 
 def test_a_participle_is_found():

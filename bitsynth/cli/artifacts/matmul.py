@@ -111,7 +111,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
         from bitsynth.synth import synthesize
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
-        again = synthesize.solved_again(self._claimed, progress=say, **budget)
+        again = synthesize.solve_again(self._claimed, progress=say, **budget)
         same = "same kernel" if again.entry.kernel == self._claimed.kernel else "another kernel of the same cost"
         return self.claims, f"solved again, {same}"
 

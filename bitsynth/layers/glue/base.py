@@ -107,7 +107,7 @@ class Activations:
         """Return the codes or floats (N, H, W, C) of an array in this layout."""
         return unpack_words(x, self.bits, self.channels) if self.layout == Layout.PACKED else x
 
-    def laid(self, x: NDArray[Any]) -> NDArray[Any]:
+    def lay_out(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return codes or floats (N, H, W, C) in this layout."""
         return pack_words(x, self.bits) if self.layout == Layout.PACKED else np.ascontiguousarray(x)
 
@@ -204,7 +204,7 @@ class Glue(ABC):
             self._run(given, out)
         return self.output.wrap(out)
 
-    def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
+    def bind(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
         """Return a call that runs the layer `times` times on the same `inputs`, and the array of its results.
 
         The call gives 0, or a status of `bs_glue_run`. The layer's pool must stay open, and be left to the call.
@@ -284,7 +284,7 @@ class Glue(ABC):
         return given
 
     def _describe_call(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
-        description = self.constants.described(call)
+        description = self.constants.describe(call)
         room = make_aligned(description.size, np.uint8)
         room[:] = description
         return room
@@ -316,8 +316,8 @@ class Glue(ABC):
             shape = (2, height, width, kind.channels)
             floats = rng.normal(scale=4, size=shape).astype(np.float32)
             plain.append(rng.integers(0, kind.last + 1, shape, np.uint8) if kind.operand else floats)
-        want = self.output.laid(self.meaning(*plain))
-        return [kind.laid(x) for kind, x in zip(self.inputs, plain, strict=True)], want
+        want = self.output.lay_out(self.meaning(*plain))
+        return [kind.lay_out(x) for kind, x in zip(self.inputs, plain, strict=True)], want
 
     def _example_size(self) -> tuple[int, int]:
         return 5, 6

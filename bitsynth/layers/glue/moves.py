@@ -51,7 +51,7 @@ class Pad2d(Glue):
             raise SpecError(f"code must be a whole number from 0 to {kind.last}, not {code!r}")
         self.padding, self.code = edges(padding), code
         sides = dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), self.padding, strict=True))
-        fill = kind.laid(np.full((1, 1, 1, channels), code, np.uint8))
+        fill = kind.lay_out(np.full((1, 1, 1, channels), code, np.uint8))
         super().__init__(
             [kind], kind, {"op": "pad", "words": int(layout == Layout.PACKED), **sides}, {"fill": fill}, **options
         )

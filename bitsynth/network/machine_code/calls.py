@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes, named
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes, parse_name
 from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import MemoryPlace, NotShown
@@ -220,7 +220,7 @@ class StepCall:
                 raise WrongCall(
                     f"row {row} of {count} is packed from codes beyond the {readable} bytes that can be read"
                 )
-            data = self.values.moved(memory.bytes_at(codes + row * apart, k))
+            data = self.values.restore_names(memory.bytes_at(codes + row * apart, k))
             if None in data:
                 raise WrongCall(f"code {data.index(None)} of a row is packed before it is written")
             at = packed + row * packed_apart
@@ -232,7 +232,7 @@ class StepCall:
             if shape.has_terms:
                 term = NamedBytes("term", len(self.packed))
                 memory.set_bytes(terms + INT32_BYTES * row, term.bytes(0, INT32_BYTES))
-            self.packed.append(numbered(data))
+            self.packed.append(number_codes(data))
 
     def _pair_rows(self) -> None:
         """Merge each row's partner into its bytes, and give these a name."""
@@ -242,7 +242,7 @@ class StepCall:
             raise WrongCall(f"rows of {size} bytes that are merged are {apart} from each other")
         for row in range(count - ahead):
             own, partner = (memory.bytes_at(packed + k * apart, size) for k in (row, row + ahead))
-            if any(named(byte, "pair") for byte in own):
+            if any(parse_name(byte, "pair") for byte in own):
                 raise WrongCall("a row that has a partner is merged with another")
             memory.set_bytes(packed + row * apart, NamedBytes("pair", len(self.pairs)).bytes(0, size))
             self.pairs.append((own, self._row_of(partner, 0)))
@@ -251,7 +251,7 @@ class StepCall:
         """Return the bytes of the first (0) or second (1) row that bytes hold; None for a second that there is not."""
         row = Bytes()
         for byte in data:
-            of_pair = named(byte, "pair")
+            of_pair = parse_name(byte, "pair")
             if of_pair is not None:
                 number, place = of_pair
                 row.append(self.pairs[number][member][place])
@@ -350,7 +350,7 @@ def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int,
             raise WrongCall("a function writes to memory that it reads")
 
 
-def numbered(data: Bytes) -> CodeArray:
+def number_codes(data: Bytes) -> CodeArray:
     """Return the numbers of codes: those of bytes of the activations, or FIRST_KNOWN less a known code."""
     out = np.empty(len(data), np.int64)
     for k, byte in enumerate(data):

@@ -82,7 +82,7 @@ def _depends(run: ProgramRun, loop: Pass, group: int, code: int, idle: dict[int,
             operations = values.operations_of(content, content)
             if operations is None:
                 return True
-            (terms,) = values.evaluated([content], operations, name_unknown)
+            (terms,) = values.evaluate([content], operations, name_unknown)
             if any(of[0][0] == _ROW and of[1] in own for term in terms for of in _atoms(term)):
                 return True
     return False

@@ -52,7 +52,7 @@ class LinearValues:
             self._memo[key] = self._of(data)
         return self._memo[key]
 
-    def moved(self, data: Bytes) -> Bytes:
+    def restore_names(self, data: Bytes) -> Bytes:
         """Return bytes by their names in memory, though they were moved by operations, as exclusive ors can do."""
         if not any(isinstance(x, tuple) and isinstance(x[0], Operation) for x in data) or None in data:
             return data
@@ -61,7 +61,7 @@ class LinearValues:
         operations = values.operations_of(content, content)
         if operations is None:
             return data
-        (terms,) = values.evaluated([content], operations, lambda of: values.domain.atom(of, 8))
+        (terms,) = values.evaluate([content], operations, lambda of: values.domain.atom(of, 8))
         return [_name(term, byte) for term, byte in zip(terms, data, strict=True)]
 
     def _of(self, data: Bytes) -> Linear:
@@ -79,7 +79,7 @@ class LinearValues:
             whole = domain.atom((of[0], of[1] - byte), _BITS)
             return domain.cut(whole, _BITS, 8 * byte, 8 * byte + 8)
 
-        (parts,) = values.evaluated([content], operations, name_unknown)
+        (parts,) = values.evaluate([content], operations, name_unknown)
         added, factors = 0, dict[UnknownNumber, int]()
         for term, times in _addends(domain.join(parts, _BITS)):
             if isinstance(term, int):
@@ -97,7 +97,7 @@ def _name(term: TermPayload, byte: Byte | None) -> Byte | None:
     return term.args[0] if term.op == "atom" else byte  # type: ignore[return-value]
 
 
-def named(byte: Byte | None, kind: str) -> tuple[int, int] | None:
+def parse_name(byte: Byte | None, kind: str) -> tuple[int, int] | None:
     """Return the number in the name of a byte of a `kind`, such as "row", and which byte of these it is; else None."""
     if not isinstance(byte, tuple) or not isinstance(byte[0], NamedBytes) or byte[0].kind != kind:
         return None

@@ -220,7 +220,7 @@ class LayerProof:
             int(layer.constants.numbers["joined_pixels"]),
         )
         for field, each in epilogue.programs.items():
-            call.add_program(epilogue.names[field], _program_shape(each, len(epilogue.shared(field))))
+            call.add_program(epilogue.names[field], _program_shape(each, len(epilogue.get_shared(field))))
         of_caller = [*text.program.inputs, *text.program.outputs]
         stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
         stack &= -STACK_ALIGNMENT

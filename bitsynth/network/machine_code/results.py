@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
 from bitsynth.network.machine_code.calls import KernelCall, ProgramCall, StepCall, WrongCall
-from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, NamedBytes, named
+from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, NamedBytes, parse_name
 from bitsynth.network.machine_code.sums import CallSums, Convolution, Pixel, RowSums
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
@@ -46,7 +46,7 @@ class FinishingPrograms:
         """Return the constants of all units of a program."""
         return self._array("unit_constants" if field == "program" else "residual_constants")
 
-    def shared(self, field: str) -> bytes:
+    def get_shared(self, field: str) -> bytes:
         """Return the constants of a program that all units share."""
         return self._array("shared_constants" if field == "program" else "residual_shared")
 
@@ -164,8 +164,8 @@ class ResultCheck:
     def _before(self, field: str, element: Element, data: Bytes) -> Bytes:
         """Return the accumulator, or what it became, of which a program made the bytes `data` of an element."""
         name = self.epilogue.names[field]
-        data = self._values.moved(data)
-        result = named(data[0], "results")
+        data = self._values.restore_names(data)
+        result = parse_name(data[0], "results")
         if data[0] is None:
             raise WrongCall("it is not written")
         if result is None:
@@ -199,7 +199,7 @@ class ResultCheck:
         want = self.epilogue.constants(field)[number * size : (number + 1) * size]
         if not right or call.constants[unit * size : (unit + 1) * size] != want:
             raise WrongCall(f"{call.name} has the constants of another channel")
-        if call.shared != self.epilogue.shared(field):
+        if call.shared != self.epilogue.get_shared(field):
             raise WrongCall(f"{call.name} has other shared constants")
 
     def _compare(self, kernel_call: KernelCall, row: int, pixel: Pixel, sums: list[tuple[_Sum, Element]]) -> None:

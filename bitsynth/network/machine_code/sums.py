@@ -20,10 +20,18 @@ from bitsynth.layers.constants import Offset, column_terms, idle_code, pad_code_
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.matmul import MatmulKernel
-from bitsynth.network.machine_code.calls import FIRST_KNOWN, PAD, CodeArray, KernelCall, StepCall, WrongCall, numbered
+from bitsynth.network.machine_code.calls import (
+    FIRST_KNOWN,
+    PAD,
+    CodeArray,
+    KernelCall,
+    StepCall,
+    WrongCall,
+    number_codes,
+)
 from bitsynth.network.machine_code.columns import codes_of_columns
 from bitsynth.network.machine_code.idle_weights import ignores_rows_of_idle_weights
-from bitsynth.network.machine_code.linear import Bytes, NamedBytes, named
+from bitsynth.network.machine_code.linear import Bytes, NamedBytes, parse_name
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec, affine
@@ -241,7 +249,7 @@ class CallSums:
         size = len(segment) if outer else shape.row_bytes
         codes = []
         for at in range(0, len(segment), size):
-            name = named(segment[at], "row")
+            name = parse_name(segment[at], "row")
             if name is None:
                 raise WrongCall("a row holds bytes that were not packed")
             packing_number, start = name
@@ -263,7 +271,7 @@ class CallSums:
             raise NotShown("a row has bytes behind its codes that were not written")
         if any(any(above) for (_, *above), no_value in zip(every, unwritten, strict=True) if not no_value):
             raise WrongCall("a row has codes that are no numbers of its width")
-        codes = numbered([0 if no_value else each[0] for each, no_value in zip(every, unwritten, strict=True)])
+        codes = number_codes([0 if no_value else each[0] for each, no_value in zip(every, unwritten, strict=True)])
         return np.where(unwritten, PAD, codes)
 
     def _whole_row(self, number: int, k_step: int) -> CodeArray:

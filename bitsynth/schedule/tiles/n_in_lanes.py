@@ -215,7 +215,7 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
         start = SumLanes(term.acc_type, shape.signed and term.sum_lanes > 1, term.sum_lanes)
         sums = LaneSums(start, increment, steps, coef, shifts)
         path = stages.cheapest(isa, sums, metric, moving)
-        return stages.unmixed_first(isa, path, span, metric) if shape.term.rows > 1 else path, digits
+        return stages.unmix_first(isa, path, span, metric) if shape.term.rows > 1 else path, digits
 
     best: list[PassChain] = []
     for parts in chain_digits(shape.digits):

@@ -6,8 +6,8 @@ unit of 8 int32 accumulators s in registers of 4 lanes, and a constant:
     builder.map(ADD, builder.input("s"), builder.constant(kind, 1))
     appends  v0 = add s0_0 k0; v1 = add s0_1 k0   and returns  UnitValue(s32x4, (v0, v1))
 
-`ordered` then finds, by running the program, which channel each position of an input belongs to: forms that narrow or
-interleave may leave lanes in any order.
+`find_orders` then finds, by running the program, which channel each position of an input belongs to: forms that narrow
+or interleave may leave lanes in any order.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tupl
     return [x for name in codes.registers for x in trace.registers[name].view_as(domain, codes.type).lanes]
 
 
-def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
+def find_orders(program: ElementwiseProgram) -> ElementwiseProgram:
     """Return the program with the orders of its inputs, found by running it; itself, if it has them.
 
     NoKernel if a result does not depend on one position of each input.
@@ -227,8 +227,8 @@ def _order_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwisePr
     in_place = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
     if in_place.iteration is None or in_place.last is None:
         raise NoKernel(f"{program.name} has no loop")
-    after = ordered(_without_orders(in_place.last)).order
-    *orders, _, over = ordered(_without_orders(in_place.iteration)).orders
+    after = find_orders(_without_orders(in_place.last)).order
+    *orders, _, over = find_orders(_without_orders(in_place.iteration)).orders
     orders = [tuple(after[p] for p in order) for order in (*orders, over)]
     return msgspec.structs.replace(program, orders=tuple(orders), loop=msgspec.structs.replace(loop, order=after))
 

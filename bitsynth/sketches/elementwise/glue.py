@@ -1,7 +1,7 @@
 """Sketches of programs between layers: weighted sums of two codes, means, quantization and dequantization of floats.
 
-Each of `weighted_sums`, `means` and `conversions` yields the programs for the specs of `spec/glue.py` of that name. For
-the weighted sum of two codes, a * f + b * g, an instruction set may have a form that sums two products:
+Each of `write_weighted_sums`, `means` and `conversions` yields the programs for the specs of `spec/glue.py` of that
+name. For the weighted sum of two codes, a * f + b * g, an instruction set may have a form that sums two products:
 
     Given    codes a and b in bytes, 16-bit factors f and g
     Result   interleave a and b, then with zeros      (a, b) in pairs of 16-bit lanes
@@ -57,7 +57,7 @@ _QUOTIENT = "fdiv(a[i], b[i])"
 _BYTE, _MAGNITUDE = 0xFF, 0x7FFF_FFFF
 
 
-def weighted_sums(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
+def write_weighted_sums(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
     """Yield programs for `spec.glue.weighted`, one for each way that `isa` has the forms for."""
     wide = next(x for x in spec.inputs if x.name == "f").lane.bits > _NARROW_FACTOR_BITS
     for products in (_sum_words,) if wide else (_sum_pairs, _sum_each):

@@ -74,9 +74,9 @@ class ScalingPlan:
         """Write the results of the spec: codes, or float32 for SCALE."""
         match self.builder.spec.kind:
             case SpecKind.SCALE:
-                return self.scaled()
+                return self.scale()
             case SpecKind.RESCALE:
-                return self.narrow_to_codes(self.round(self.scaled()))
+                return self.narrow_to_codes(self.round(self.scale()))
             case SpecKind.GATED:
                 return self.narrow_to_codes(self.round(self.gate()))
             case SpecKind.ROUNDED:
@@ -118,7 +118,7 @@ class ScalingPlan:
                 value = self.builder.map(roles.ADD, value, self.builder.input(name))
         return value
 
-    def scaled(self) -> UnitValue:
+    def scale(self) -> UnitValue:
         """Return the value as float32, times m, plus b."""
         value = self.value()
         number = self.builder.map(FLOAT, value, out=VecType("u", value.type.bits, value.type.lanes))
@@ -127,7 +127,7 @@ class ScalingPlan:
 
     def gate(self) -> UnitValue:
         """Return the scaled value times its gate, which is clamped to 0 .. 1 as the signed number that its bits are."""
-        value, constant = self.scaled(), self.builder.constant
+        value, constant = self.scale(), self.builder.constant
         gate = self.one_of(PLUS, self.one_of(TIMES, value, self.builder.input("g")), self.builder.input("a"))
         kind = VecType("s", value.type.bits, value.type.lanes)
         from_0 = self.builder.map(roles.MAX, gate.as_type(kind), constant(kind, 0))
@@ -194,7 +194,7 @@ class ScalingPlan:
             moved = halves if j == 7 else self.builder.map(roles.SHIFT_LEFT.format(7 - j), halves)
             return self.builder.map(roles.SIGNS, moved.as_type(codes.type), out=kind)
 
-    def shifted(self, x: UnitValue) -> UnitValue:
+    def shift(self, x: UnitValue) -> UnitValue:
         """Shift signed lanes of 32 bits to the right by n."""
         by = self.builder.input("n")
         try:
@@ -226,7 +226,7 @@ class ScalingPlan:
     def product(self) -> UnitValue:
         """Return the value times m, plus k, in 32 bits, rounded and shifted."""
         p = self._product_of(self.value(), "m", "k")
-        return self.shifted(self.rounding(p, self.shifted(p), slice(None)) if self.has("g") else p)
+        return self.shift(self.rounding(p, self.shift(p), slice(None)) if self.has("g") else p)
 
     def _product_of(self, value: UnitValue, factor: str, summand: str) -> UnitValue:
         m, k = self.builder.input(factor), self.builder.input(summand)
@@ -247,7 +247,7 @@ class ScalingPlan:
         """Return the value times m, plus k, in 64 bits, rounded and shifted, of which the low 32 bits remain."""
         products, highs = self._wide_products()
         parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate(products)]
-        return self.shifted(self._high_halves(parts, highs))
+        return self.shift(self._high_halves(parts, highs))
 
     def _wide_products(self) -> tuple[tuple[UnitValue, UnitValue], str]:
         """Return the value times m in 64 bits, in two parts, and the role that gathers their high halves."""
@@ -276,7 +276,7 @@ class ScalingPlan:
         # Doubled, the quotient by 2**31 is the high half.
         quotient = self._high_halves([builder.map(add, x, x) for x in raised], highs)
         less = builder.bitwise(roles.AND, builder.map(SIGNS_OF_LANES, quotient), builder.input("d"))
-        return self.shifted(builder.map(add, builder.map(add, quotient, builder.input("u")), less))
+        return self.shift(builder.map(add, builder.map(add, quotient, builder.input("u")), less))
 
     def _with_ends(self, product: UnitValue, part: slice) -> UnitValue:
         """Add k, and the addends that round, to half of the products; `part` is their share of those inputs."""

@@ -51,7 +51,7 @@ def _scale_sum(plan: ScalingPlan) -> UnitValue:
         if plan.has("z"):
             element = builder.map(roles.SUB, element, builder.input("z"))
         element = builder.map(FLOAT, element, out=replace(element.type, sign="u"))
-    return plan.one_of(PLUS, plan.scaled(), plan.one_of(TIMES, element, builder.input("f")))
+    return plan.one_of(PLUS, plan.scale(), plan.one_of(TIMES, element, builder.input("f")))
 
 
 def _widen_to_32(builder: Builder, x: UnitValue) -> UnitValue:

@@ -201,7 +201,7 @@ def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | N
     return None
 
 
-def unmixed_first(isa: Isa, path: WideningPath, span: int, metric: Metric) -> WideningPath:
+def unmix_first(isa: Isa, path: WideningPath, span: int, metric: Metric) -> WideningPath:
     """Return the path from accumulators that hold each other's sums, two by two (`unmixing.py`).
 
     NoKernel if nothing separates them.
