@@ -51,7 +51,7 @@ def test_wrong_emitters_are_refused(module, monkeypatch, tmp_path):
     subject = module("emitter_subjects").KernelSubject(BYTES)
     named = subject.named_changes()[:2]
     monkeypatch.setattr(subject, "named_changes", lambda: named)
-    unchanged, *outcomes = module("wrong_emitters").judge_changes(subject, 4, 2026, tmp_path, silent)
+    unchanged, *outcomes = module("wrong_emitters").judge_changes(subject, 2, 2026, tmp_path, silent)
     assert unchanged.verdict == "proved"
     assert [(x.differs, x.verdict, x.check) for x in outcomes[:2]] == 2 * [((BYTES,), "refused", "microkernel")]
     drawn = [x.verdict for x in outcomes[2:] if x.differs]
