@@ -11,9 +11,9 @@ other also have depthwise kernels of all widths; sets with dot products have one
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -191,12 +191,14 @@ def recheck_all(folder: Path) -> None:
 
 def main() -> int:
     """Solve, prove and store each kernel, or check each again; one line a kernel."""
-    arguments = [text for text in sys.argv[1:] if text != "--recheck"]
-    folder = Path(arguments[0]) if arguments else paths.shipped_kernels()
-    if "--recheck" in sys.argv[1:]:
-        recheck_all(folder)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=paths.shipped_kernels(), metavar="FOLDER")
+    parser.add_argument("--recheck", action="store_true", help="run the second checker on each kernel instead")
+    args = parser.parse_args()
+    if args.recheck:
+        recheck_all(args.folder)
         return 0
-    os.environ["BITSYNTH_CACHE"] = str(folder)
+    os.environ["BITSYNTH_CACHE"] = str(args.folder)
     store_depthwise()
     for name, (act_bits, w_bits), options in wanted():
         spec = MatmulSpec.plain(name, act_bits, w_bits)

@@ -233,3 +233,13 @@ def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
     assert setting.commit() == "0123456789ab"
     said["status"] = " M bitsynth/spec/matmul.py"
     assert setting.commit() == "0123456789ab+changes"
+
+
+def test_no_kernel_is_solved_for_options_that_do_not_exist(module, monkeypatch):
+    shipped = module("shipped_kernels")
+    monkeypatch.setattr(shipped, "store_depthwise", lambda: pytest.fail("kernels are solved"))
+    for option, code in (("--help", 0), ("--rechek", 2)):
+        monkeypatch.setattr(sys, "argv", ["shipped_kernels.py", option])
+        with pytest.raises(SystemExit) as ended:
+            shipped.main()
+        assert ended.value.code == code
