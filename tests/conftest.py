@@ -179,28 +179,3 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if not any(re.search(p, reason) for p in patterns):
             reporter.write_line(f"skip not allowed: {report.nodeid}: {reason}", red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-BEHIND = {
-    "tests/networks/test_layer_code.py::test_a_wrong_runtime_is_refused[terms of a window]",
-    "tests/networks/test_layer_code.py::test_a_wrong_runtime_is_refused[terms of padding]",
-    "tests/property/test_emitter_mutants.py::test_no_mutant_of_the_templates_survives"
-    "[every second row without partner]",
-    "tests/property/test_emitter_mutants.py::test_no_mutant_of_the_templates_survives"
-    "[four tables that are half as many]",
-    "tests/property/test_emitter_mutants.py::test_no_mutant_of_the_numpy_packers_survives[bits that overlap]",
-    "tests/unit/test_proved.py::test_every_form_of_a_shipped_kernel_follows_from_it"
-    "[pairs-c64-bs_mm_a1u_w2b_s32_avxvnni_8x32x12]",
-    "tests/quantization/test_encodings.py::test_files_with_bipolar_weights_compile_to_kernels_of_as_many_bits[2]",
-    "tests/quantization/test_encodings.py::test_files_with_bipolar_weights_compile_to_kernels_of_as_many_bits[3]",
-    "tests/quantization/test_encodings.py::test_files_with_bipolar_weights_compile_to_kernels_of_as_many_bits[4]",
-    "tests/quantization/test_encodings.py::test_each_layer_takes_the_encoding_of_its_weights",
-}
-"""Tests that still expect the kernels and names of before pairs of rows and signed 8-bit products on AVX2."""
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let the tests of `BEHIND` fail until they are adapted."""
-    if item.nodeid in BEHIND:
-        item.add_marker(pytest.mark.xfail(reason="expects kernels and names of an earlier version", strict=False))

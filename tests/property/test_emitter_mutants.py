@@ -69,8 +69,16 @@ MUTANTS = {
     "several tables and fewer codes": (SEVERAL, "codes += {{ many }};", "codes += {{ taken }};"),
     "several tables over one another": (SEVERAL, "to += {{ build.at_once }} * TABLES", "to += TABLES"),
     "a partner in the low halves": (SEVERAL, "own[i] | next[i] << 4;", "own[i] | next[i];"),
-    "every second row without partner": (SEVERAL, "pair_next(count, other, one,", "pair_next(count, other, other,"),
-    "four tables that are half as many": (SEVERAL, "at += 4 * ENTRIES)", "at += 8 * ENTRIES)"),
+    "every second row without partner": (
+        SEVERAL,
+        "pair_next{{ width }}(count, other, one,",
+        "pair_next{{ width }}(count, other, other,",
+    ),
+    "four tables that are half as many": (
+        SEVERAL,
+        "at += {{ 4 * register_bytes }})",
+        "at += {{ 8 * register_bytes }})",
+    ),
 }
 """What each is, the kernel that shows it, and a text of one template with what takes its place."""
 
@@ -157,7 +165,7 @@ def codes_in_order(kernel):
 
 
 PACKERS = {
-    "bits that overlap": ("multiply", pack, "packed", bits_that_overlap),
+    "bits that overlap": ("multiply", pack, "pack", bits_that_overlap),
     "slots in order": ("multiply", constants, "tiles", slots_in_order),
     "codes in order": ("popcount", constants, "packing", codes_in_order),
 }
