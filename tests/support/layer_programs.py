@@ -34,11 +34,13 @@ class Case:
     schedule: dict[str, Any]
 
 
+NARROW = {"method": "lookup", "channels": 64, "operands": "", "rows": 0}
+"""A kernel of the layer's own bits, which has terms of rows, as signed bytes have none."""
 CASES = {
     "direct": Case(70, (3, 3), {"padding": 1}, {"gather": "direct"}),
     "strided": Case(20, (3, 2), {"stride": (2, 1), "padding": (1, 0, 2, 1)}, {"gather": "direct"}),
-    "dilated": Case(12, (3, 3), {"dilation": (2, 3), "padding": (2, 3), "groups": 2}, {"gather": "direct"}),
-    "indirect": Case(9, (3, 2), {"padding": (1, 1)}, {"gather": "indirect"}),
+    "dilated": Case(12, (3, 3), {"dilation": (2, 3), "padding": (2, 3), "groups": 2}, {"gather": "direct", **NARROW}),
+    "indirect": Case(9, (3, 2), {"padding": (1, 1)}, {"gather": "indirect", **NARROW}),
     "patches": Case(66, (2, 3), {"stride": 2, "padding": 1}, {"gather": "im2col"}),
     "columns": Case(130, (3, 3), {"padding": 1}, {"gather": "direct", "columns_first": True, "block_rows": 9}),
     "banded": Case(10, (3, 3), {"padding": 1}, {"gather": "direct", "band_rows": 2}),
