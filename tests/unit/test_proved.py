@@ -33,6 +33,8 @@ from bitsynth.store.matmul import MATMUL
 
 AVX2 = load.load("avx2")
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
+PAIRS_BY_MASKS = {paths.shipped_kernels() / isa / "pairs-c64" for isa in ("avx2", "avxvnni")}
+"""Kernels of pairs of rows that separate the sums of both rows by masks."""
 OF_METHODS = [p for p in SHIPPED if p.parent.name.endswith("-c64") and "_a2u_w2b_" in p.stem]
 
 
@@ -63,7 +65,13 @@ def test_lemmas_that_were_not_discharged_follow_from_those_that_were(lookup):
 def test_every_form_of_a_shipped_kernel_follows_from_it(path):
     found = MATMUL.load(path)
     longest = max(p.flush_every for p in found.entry.kernel.passes)
-    kernels = [more_flushes(found, steps) for steps in {1, 2, 3, 17, 100, longest // 2 or 1, longest - 1 or 1}]
+    flushes = {1, 2, 3, 17, 100, longest // 2 or 1, longest - 1 or 1}
+    if path.parent in PAIRS_BY_MASKS:
+        # Sums of one step fit the bits that a mask keeps, so that the lemmas of more steps do not cover them.
+        with pytest.raises(SpecError, match="does not follow from its proof"):
+            new_lemmas(found, more_flushes(found, 1))
+        flushes.remove(1)
+    kernels = [more_flushes(found, steps) for steps in flushes]
     kernels += [change(found.entry.kernel, **other) for other in ({"rows": found.entry.kernel.together}, {"unroll": 2})]
     new = set().union(*(new_lemmas(found, k) for k in kernels))
     discharge.discharge(load.load(found.entry.kernel.isa), new, Budget())
