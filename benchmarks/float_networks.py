@@ -45,7 +45,7 @@ class FloatNetwork:
         test_classes: Their classes.
         data: Where the inputs are from.
         training: All inputs that the network was trained on; None where these are not here.
-        about: What else is to be said of it.
+        about: A sentence that follows its samples on results pages.
     """
 
     title: str

@@ -64,6 +64,16 @@ def verdicts(folder, layers=(), changed=None, isa="avx2", bits=BITS):
     return prove.prove_layers(library, [text_of(isa, bits)], lambda *_: None, only={*layers} or None)
 
 
+def verdict_of_changed(folder, tmp_path, file, old, new, layer, bits=BITS):
+    """What is shown of a layer whose runtime has another text in the one place of a file that has the old text."""
+    text = (folder / file).read_text()
+    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+    source = tmp_path / file
+    source.write_text(text.replace(old, new))
+    (shown,) = verdicts(folder, [layer], compiled(source, folder, tmp_path / f"{source.stem}.o"), bits=bits)
+    return shown
+
+
 def test_each_activation_meets_its_weight(built):
     shown = verdicts(built)
     assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
@@ -194,11 +204,7 @@ MUTANTS = {
 @pytest.mark.parametrize("what", MUTANTS)
 def test_a_wrong_runtime_is_refused(built, tmp_path, what):
     file, old, new, layer = MUTANTS[what]
-    text = (built / file).read_text()
-    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
-    source = tmp_path / file
-    source.write_text(text.replace(old, new))
-    (shown,) = verdicts(built, [layer], compiled(source, built, tmp_path / f"{source.stem}.o"))
+    shown = verdict_of_changed(built, tmp_path, file, old, new, layer)
     assert shown.verdict == "refused", shown
     assert " at 0x" in shown.why or "no instruction stores it" in shown.why
 
@@ -228,11 +234,7 @@ PAIR_MUTANTS = {
 @pytest.mark.parametrize("what", PAIR_MUTANTS)
 def test_a_runtime_that_merges_other_rows_is_refused(paired, tmp_path, what):
     old, new, layer = PAIR_MUTANTS[what]
-    text = (paired / "bs_pack.c").read_text()
-    assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
-    source = tmp_path / "bs_pack.c"
-    source.write_text(text.replace(old, new))
-    (shown,) = verdicts(paired, [layer], compiled(source, paired, tmp_path / "bs_pack.o"), bits=1)
+    shown = verdict_of_changed(paired, tmp_path, "bs_pack.c", old, new, layer, bits=1)
     assert shown.verdict == "refused", shown
 
 

@@ -285,25 +285,19 @@ def record_of(fields: JsonValue, kind: type[RecordT]) -> RecordT:
         raise SpecError(f"{error}: this is no {kind.__name__} of a certificate") from None
 
 
+_SUBCLASSES: dict[type, tuple[dict[str, type[CertificatePart]], type[CertificatePart]]] = {
+    ClaimedSums: (
+        {"matrices": MatrixSums, "each": WindowSums, "weights": LayerSums, "places": FloatPlaces},
+        ElementSums,
+    ),
+    StepSource: ({"spec": LayerSource, "glue": GlueSource}, PlainSource),
+}
+"""Subclasses of records whose JSON does not name them: by a field that one alone has, and the one without such."""
+
+
 def _decode(kind: type, fields: JsonValue) -> object:
     """Return the array of a claim, or the record of the subclass of `kind` that `fields` are."""
-    if kind is ClaimedSums:
-        return msgspec.convert(fields, _kind_of_sums(fields))
-    if kind is StepSource:
-        return msgspec.convert(fields, _kind_of_source(fields))
-    return np.asarray(checker.array(fields))
-
-
-def _kind_of_sums(fields: JsonValue) -> type[CertificatePart]:
-    kinds: dict[str, type[CertificatePart]] = {
-        "matrices": MatrixSums,
-        "each": WindowSums,
-        "weights": LayerSums,
-        "places": FloatPlaces,
-    }
-    return next((kind for name, kind in kinds.items() if name in fields), ElementSums)
-
-
-def _kind_of_source(fields: JsonValue) -> type[CertificatePart]:
-    kinds: dict[str, type[CertificatePart]] = {"spec": LayerSource, "glue": GlueSource}
-    return next((kind for name, kind in kinds.items() if name in fields), PlainSource)
+    if kind not in _SUBCLASSES:
+        return np.asarray(checker.array(fields))
+    by_field, other = _SUBCLASSES[kind]
+    return msgspec.convert(fields, next((part for name, part in by_field.items() if name in fields), other))
