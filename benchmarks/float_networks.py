@@ -45,7 +45,7 @@ class FloatNetwork:
         test_classes: Their classes.
         data: Where the inputs are from.
         training: All inputs that the network was trained on; None where these are not here.
-        about: A sentence that follows its samples on results pages.
+        about: The sentence that begins its section of results pages; may be empty.
     """
 
     title: str
