@@ -44,6 +44,8 @@ class Move:
 
     def fits(self, trace: Trace, names: Sequence[Value]) -> bool:
         """Return quickly whether a level may fit: lanes as wide as wanted, or for a pair, narrower operands."""
+        if self.kind == "pair" and len(names) % 2:
+            return False
         want = trace.isa[self.op].operands[self.fill.index(None)].type.bits
         have = trace.registers[names[0]].type.bits
         return want == have or (self.kind == "pair" and want < have)

@@ -26,6 +26,9 @@ from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Signature, all_m
 
 _MAX_REGISTERS = 8
 
+_ROUNDING = 1e-9
+"""Relative errors of sums of costs are smaller: a bound that is lower by this part is one in floats too."""
+
 
 @dataclass(frozen=True)
 class WriteBack:
@@ -180,7 +183,8 @@ def cheapest_flush(
     None if none is cheaper than `ceiling`.
     """
     isa = trace.isa
-    whole = atoms(signature(trace, names))
+    held = signature(trace, names)
+    whole, least = atoms(held), _least_write_back(isa, held, coef, metric, target)
     ties = counter()
     queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[Value]]] = [(0.0, next(ties), (), trace, names)]
     seen: set[Signature] = set()
@@ -199,13 +203,28 @@ def cheapest_flush(
         if write_back and (goal is None or cost + write_back[0] < goal[0]):
             goal = (cost + write_back[0], levels, write_back[2], write_back[1])
             ceiling = min(ceiling, goal[0])
-        # or apply one more level.
+        # or apply one more level, if the write-back behind it may still cost less than the ceiling.
         if len(levels) < POST:
             for move in all_moves(isa):
                 higher = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
-                if higher < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
+                if higher + least < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
                     heapq.heappush(queue, (higher, next(ties), (*levels, move), *step))
     return goal
+
+
+def _least_write_back(isa: Isa, held: Signature, coef: int, metric: Metric, target: VecType) -> float:
+    """Return a lower bound on the cost of every write-back of the columns in `held`.
+
+    Levels keep every column, so each write-back gives at least as many registers of `target` as the columns fill. The
+    bound is this number times the least cost of one such register. For example, 64 columns fill four registers of 16
+    lanes; if no option costs less than 1.5 for a register, every write-back costs at least 6.
+    """
+    columns = {lane[0] for _, lanes in held for lane in lanes if lane}
+    per_register = [
+        _cost(isa, option, 1, metric) / option.parts / (2 if option.high else 1)
+        for option in write_backs(isa, coef, target)
+    ]
+    return -(-len(columns) // target.lanes) * min(per_register, default=0.0) * (1 - _ROUNDING)
 
 
 def _step(trace: Trace, names: Sequence[Value], move: AnyMove, whole: int) -> tuple[Trace, list[Value]] | None:
