@@ -82,16 +82,18 @@ def _find_digits(graph: Graph, node: Node) -> Digits | None:
     has_form = node.attributes["groups"] == 1 if node.op == "conv" else len(x.shape) == len(w.shape) == 2
     if not (has_form and MAX_BITS < x.type.bits <= 2 * MAX_BITS and x.type.has_one_grid):
         return None
-    weights, digits = _weights_of(graph, w.name), _split(x.type)
+    weights = _weights_of(graph, w.name)
+    if _bits_of(weights) > MAX_BITS or not outweighs_tables(weights, x.type):
+        return None
+    digits = _split(x.type)
     of_one_sum = tuple(range(1, weights.ndim)) if node.op == "conv" else 0
     largest_sum = digits.largest * int(np.abs(weights).sum(of_one_sum).max())
-    is_taken = max(_bits_of(weights), digits.bits) <= MAX_BITS and largest_sum <= INT32[1]
-    return digits if is_taken and outweighs_tables(weights, digits) else None
+    return digits if digits.bits <= MAX_BITS and largest_sum <= INT32[1] else None
 
 
-def outweighs_tables(weights: Tensor, digits: Digits) -> bool:
-    """Return whether weights outnumber the entries in the tables of digits, so that a layer is worth the tables."""
-    return weights.size > len(digits.low) + len(digits.high)
+def outweighs_tables(weights: Tensor, kind: Integers) -> bool:
+    """Return whether weights outnumber the entries of both tables of digits, so that a layer is worth the tables."""
+    return weights.size > 2 * (kind.most - kind.least + 1)
 
 
 def _weights_of(graph: Graph, name: str) -> Tensor:
