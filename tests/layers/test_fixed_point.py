@@ -38,7 +38,7 @@ def test_codes_are_quotients_of_sums_within_the_window(rng, twice):
     made = lines(rng, twice)
     sums = np.concatenate([rng.integers(-1000, 1000, (200, CHANNELS)), np.full((1, CHANNELS), np.iinfo(np.int32).min)])
     least, most = made.window(CHANNELS)
-    factor, added = made.line.of(CHANNELS)
+    factor, added = made.first_formula.of(CHANNELS)
     want = np.floor((np.clip(sums, least, most) * factor + added) / ONE)
     want = np.floor((want * (ONE // 3) + ONE // 2) / ONE) if twice else want
     got = made.reference(sums.astype(np.int32))

@@ -81,15 +81,15 @@ class FixedPoint(CodesEpilogue):
     Args:
         least: The lower clamp of accumulators, int32: one a channel, or one for all.
         most: The upper clamp, as `least`.
-        line: The affine function of accumulators.
+        first_formula: The affine function of accumulators.
         bits: Bits of a code, 1 to 8.
-        then: The affine function of its results, the same for all channels, or None.
+        then: The affine function of the results of `first_formula`, the same for all channels, or None.
         residual: None: there is no second tensor.
     """
 
     least: ArrayLike
     most: ArrayLike
-    line: FixedPointFormula
+    first_formula: FixedPointFormula
     bits: int
     then: FixedPointFormula | None = None
     residual: Residual | None = None
@@ -99,15 +99,15 @@ class FixedPoint(CodesEpilogue):
         require_whole("bits", self.bits, 1, MAX_BITS)
         if self.residual is not None:
             raise SpecError("fixed-point codes have no residual")
-        lines: tuple[Any, Any] = (self.line, self.then)
-        if not (isinstance(lines[0], FixedPointFormula) and isinstance(lines[1], FixedPointFormula | None)):
-            raise SpecError(f"formulas of fixed-point codes are FixedPointFormula, not {self.line!r}, {self.then!r}")
-        parts = (self.least, self.most, self.line.multiplier, self.line.summand)
+        given: tuple[Any, Any] = (self.first_formula, self.then)
+        if not (isinstance(given[0], FixedPointFormula) and isinstance(given[1], FixedPointFormula | None)):
+            raise SpecError(f"formulas of fixed-point codes are FixedPointFormula, not {given[0]!r}, {given[1]!r}")
+        parts = (self.least, self.most, self.first_formula.multiplier, self.first_formula.summand)
         channels = max(1, *(int(np.size(x)) for x in parts))
         ends = self.window(channels)
         if (ends[0] > ends[1]).any() or (self.then and np.size(self.then.multiplier) + np.size(self.then.summand) > 2):
             raise SpecError("least is not above most, and the second formula is the same for all channels")
-        results = self._lines(np.stack(ends))
+        results = self._evaluate(np.stack(ends))
         object.__setattr__(self, "_ends", (int(results.min()), int(results.max())))
         if not 0 <= self.codes[0] <= self.codes[1] < 1 << self.bits:
             raise SpecError(f"codes go from {self.codes[0]} to {self.codes[1]}, beyond {self.bits} bits")
@@ -129,10 +129,10 @@ class FixedPoint(CodesEpilogue):
         return np.dtype(np.uint8)
 
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
-        return self._lines(values.astype(np.int64).clip(*self.window(values.shape[-1]))).astype(np.uint8)
+        return self._evaluate(values.astype(np.int64).clip(*self.window(values.shape[-1]))).astype(np.uint8)
 
-    def _lines(self, kept_sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        results = self.line.at(kept_sums)
+    def _evaluate(self, kept_sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        results = self.first_formula.at(kept_sums)
         return self.then.at(results) if self.then else results
 
     def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
@@ -140,7 +140,7 @@ class FixedPoint(CodesEpilogue):
         if planes or sums.factor != 1 or sums.shift or sums.columns.any():
             return
         channels = sums.channels
-        (m, k), ends = _wrap(self.line, channels), self.window(channels)
+        (m, k), ends = _wrap(self.first_formula, channels), self.window(channels)
         inputs = {"m": m, "k": k, **{name: x.astype(np.int32) for name, x in zip("ab", ends, strict=True)}}
         if self.then:
             inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrap(self.then, 1), strict=True)}
@@ -148,13 +148,13 @@ class FixedPoint(CodesEpilogue):
 
     def formula(self, channels: int) -> ClaimedFixedPoint:
         """Return the range of inputs, multiplier and summand of each affine function, for `channels` channels."""
-        lines: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.line.of(channels))]
+        formulas: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.first_formula.of(channels))]
         if self.then:
             ends = (np.array([int(end)]) for end in (INT32.min, INT32.max))
-            lines.append((*ends, *self.then.of(1)))
-        return ClaimedFixedPoint(values=[[x.reshape(-1, 1) for x in line] for line in lines])
+            formulas.append((*ends, *self.then.of(1)))
+        return ClaimedFixedPoint(values=[[x.reshape(-1, 1) for x in formula] for formula in formulas])
 
 
-def _wrap(line: FixedPointFormula, channels: int) -> Iterator[NDArray[np.int32]]:
+def _wrap(formula: FixedPointFormula, channels: int) -> Iterator[NDArray[np.int32]]:
     """Return multipliers and summands as int32; the wrapping of products and of sums in C cancels."""
-    return (x.astype(np.int32) for x in line.of(channels))
+    return (x.astype(np.int32) for x in formula.of(channels))

@@ -39,7 +39,7 @@ _EPILOGUES = (
 )
 _GLUE = tuple(x for x in vars(glue).values() if isinstance(x, type) and issubclass(x, Glue) and x is not Glue)
 _NAMES_IN_RECIPES: Mapping[type, str] = {epilogues.FixedPointFormula: "FixedLine"}
-"""Classes with another name in recipes: the one by which certificates called them before they were renamed."""
+"""Classes that the format of certificates calls by another name."""
 
 
 def _name_in_recipes(kind: type) -> str:
@@ -48,8 +48,8 @@ def _name_in_recipes(kind: type) -> str:
 
 CLASSES: Mapping[str, type] = MappingProxyType({_name_in_recipes(x): x for x in (*_VALUES, *_EPILOGUES, *_GLUE)})
 """Every class that a recipe may name, by its name there."""
-_ARGUMENTS_IN_RECIPES = {"PairLookup": {"reachable": "come"}}
-"""Arguments with another name in recipes, for each class, for the same reason."""
+_ARGUMENTS_IN_RECIPES = {"PairLookup": {"reachable": "come"}, "FixedPoint": {"first_formula": "line"}}
+"""Arguments that the format calls by another name, for each class."""
 
 
 def recipe(value: Any) -> JsonValue:
@@ -92,6 +92,8 @@ def rebuild(given: JsonValue) -> Any:
     if "encoding" in given and len(given) == 1:
         return Encoding.parse(given["encoding"])
     if "array" in given:
+        if not given.keys() <= {"array", "dtype", "mask"}:
+            raise SpecError(f"no array of a recipe has the fields {', '.join(sorted(given))}")
         array = checker.array(given["array"]).astype(given["dtype"])
         return np.ma.masked_array(array, rebuild(given["mask"])) if "mask" in given else array
     if given.get("is") not in CLASSES:
