@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MAX_NAME, _MAX_WORD, _MAX_LINE = 120, 400, 4000
+_MAX_NAME, _MAX_WORD, _MAX_LINE = 120, 80, 4000
 """The most characters of a name that is shown, of a word of a message, and of a whole message."""
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 

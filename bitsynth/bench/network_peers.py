@@ -194,7 +194,7 @@ def models(
     from bitsynth.bench import twins
 
     reading = net.reading
-    loaded = fix_inputs(onnx.load(model), reading.get("fixed") or {}, reading.get("shapes") or {}, reading.get("batch"))
+    loaded = fix_inputs(onnx.load(model), reading.fixed, reading.shapes, reading.batch)
     file = with_shapes(loaded, {name: x.shape for name, x in inputs.items()})
     makers: dict[str, Callable[[], Any]] = {
         "same file": lambda: file,

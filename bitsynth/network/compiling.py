@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import Any, Unpack
-
-import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import ReadOptions, read
@@ -15,6 +12,7 @@ from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
+from bitsynth.network.reading import Reading
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 
@@ -63,19 +61,4 @@ def network_of(
 ) -> Network:
     """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
-    codes = options.get("codes")
-    reading: dict[str, Any] = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
-    reading["fixed"] = {name: _record(value) for name, value in sorted((options.get("fixed") or {}).items())}
-    shapes = options.get("shapes") or {}
-    reading["shapes"] = {name: size if isinstance(size, int) else list(size) for name, size in sorted(shapes.items())}
-    return Network(lower(graph, target), threads, reading)
-
-
-_MAX_RECORDED = 64
-"""The most numbers of a fixed input that a certificate repeats."""
-
-
-def _record(value: Any) -> Any:
-    """Return the value of a fixed input as a certificate has it: numbers in lists; None if there are many."""
-    array = np.asarray(value)
-    return array.tolist() if array.size <= _MAX_RECORDED else None
+    return Network(lower(graph, target), threads, Reading.of(options))

@@ -21,6 +21,7 @@ from bitsynth.network.certificate import certificate, certificate_files
 from bitsynth.network.library import NetworkText
 from bitsynth.network.machine import NetworkMachine
 from bitsynth.network.program import NetworkProgram, alias_root
+from bitsynth.network.reading import Reading
 from bitsynth.network.report import NetworkReport, report
 
 Outputs = Any
@@ -33,7 +34,7 @@ class Network:
     Args:
         program: The steps that it was lowered to.
         threads: Threads that run it, or a `Pool`.
-        reading: How its file was read, as the certificate says it.
+        reading: How its file was read.
 
     Attributes:
         program: The steps.
@@ -41,10 +42,8 @@ class Network:
         pool: The threads.
     """
 
-    def __init__(
-        self, program: NetworkProgram, threads: int | Pool = 1, reading: Mapping[str, Any] | None = None
-    ) -> None:
-        self.reading = reading or {}
+    def __init__(self, program: NetworkProgram, threads: int | Pool = 1, reading: Reading | None = None) -> None:
+        self.reading = reading or Reading()
         self.program, self.pool, self.plan = program, pool_of(threads), plan_arena(program)
         self._machine = NetworkMachine(program, self.plan, self.pool)
 

@@ -10,7 +10,8 @@ from typing import Any
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.graph.read import ReadOptions
 from bitsynth.network import processors
-from bitsynth.network.certificate.read import NetworkCertificate, parse_certificate
+from bitsynth.network.certificate.read import parse_certificate
+from bitsynth.network.certificate.records import CertificateRecord
 from bitsynth.network.certificate.write import ENDS
 from bitsynth.network.compiling import compile
 from bitsynth.network.run import Network
@@ -21,7 +22,7 @@ _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers"
 _INDEPENDENT_KEYS = {"version", "digest"}
 
 
-def require_of(record: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
+def require_of(record: CertificateRecord, path: Path, model: Path, progress: Progress = silent) -> Network:
     """Compile the file `model` as the certificate `record` at `path` says, and require the same certificate.
 
     Raises:
@@ -48,7 +49,7 @@ def require_of(record: NetworkCertificate, path: Path, model: Path, progress: Pr
     return net
 
 
-def require_choice(path: Path, records: Sequence[NetworkCertificate], nets: Sequence[Network], model: Path) -> None:
+def require_choice(path: Path, records: Sequence[CertificateRecord], nets: Sequence[Network], model: Path) -> None:
     """Raise Refuted unless the certificate at `path` is that of these networks of `model` and the choice among them.
 
     `records` are the certificates that these networks, as `require_of` gives them, were compiled as.
@@ -59,7 +60,7 @@ def require_choice(path: Path, records: Sequence[NetworkCertificate], nets: Sequ
     _require_same(path, parse_certificate(path), json.loads(files[path.name]), model)
 
 
-def _has_weights_file(record: NetworkCertificate, stem: str) -> bool:
+def _has_weights_file(record: CertificateRecord, stem: str) -> bool:
     return f"{stem}_weights.bin" in record.files
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificate_mutants import is_harmless, mutants
 from support.certificate_networks import changed, layer, quantized, sliced, tail, zoo
-from support.certificates import certified, failure, reading_of, written
+from support.certificates import certified, encode_json_array, failure, reading_of, written
 from support.markdown_blocks import ROOT
 from support.onnx_files import QONNX, model, node
 
@@ -28,7 +28,6 @@ from bitsynth.layers.glue import AvgPool2d, Lookup, MaxPool2d, Pad2d
 from bitsynth.layers.glue.programs import list_called
 from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, checker
-from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 
@@ -88,8 +87,8 @@ def test_no_thresholds_are_code_0(found):
     assert claim["by"] == "sums"
     claim |= {
         "by": "thresholds",
-        "values": encode_array(np.zeros((3, 0), np.int64)),
-        "rising": encode_array(np.ones((3, 1), bool)),
+        "values": encode_json_array(np.zeros((3, 0), np.int64)),
+        "rising": encode_json_array(np.ones((3, 1), bool)),
     }
     assert "chain and C's formula differ" in failure(made)
 
@@ -202,7 +201,7 @@ def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
 def test_what_is_moved_or_kept_is_on_the_scale_it_was_on(ended_by_numbers):
     """Of the greatest of a window, and of the sums of a last layer, which are on that of both factors."""
     for edge in ("tail.max_pool", "tail.matmul"):
-        for name, value in (("scale", encode_array(np.array([[0.7]]))), ("zero", 1)):
+        for name, value in (("scale", encode_json_array(np.array([[0.7]]))), ("zero", 1)):
             made = copy.deepcopy(ended_by_numbers)
             made["edges"][edge][name] = value
             assert "elements mean something else" in failure(made), (edge, name)
@@ -296,7 +295,7 @@ def test_a_depthwise_layer_may_read_a_scale_a_channel(rng):
     assert weights["shape"] == [8, 1, 1, 9]
     assert "codes mean other integers" in failure(summed)
     other = copy.deepcopy(found)
-    other["edges"]["x"]["scale"] = encode_array(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
+    other["edges"]["x"]["scale"] = encode_json_array(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
     assert "chain and C's formula differ" in failure(other)
 
 
@@ -411,7 +410,7 @@ def test_conversions_of_declared_codes_are_claimed(declared, reference):
     assert failure(found) == ""
     for key in ("low", "high", "scale", "zero"):
         made = copy.deepcopy(found)
-        made["edges"]["x"][key] = encode_array(checker.array(made["edges"]["x"][key]) + 1)
+        made["edges"]["x"][key] = encode_json_array(checker.array(made["edges"]["x"][key]) + 1)
         assert failure(made), key
     for key, value in (("chain", [{"op": "max", "of": ["sum", "sum"], "is": "v0"}]), ("constants", {"k0": 1})):
         made = copy.deepcopy(found)

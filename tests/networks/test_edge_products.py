@@ -19,6 +19,7 @@ from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate.checker import column
 from bitsynth.network.certificate.rebuild import library_of
+from bitsynth.network.certificate.records import CertificateRecord, record_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.fusion.cost import layer_cycles, processor_of
 from bitsynth.network.lower import lower
@@ -261,7 +262,7 @@ def test_factors_that_lie_elsewhere_are_refused(written, what):
     made = copy.deepcopy(written)
     made["steps"][products_of(made)[number]]["c"]["places"][side][axis] = stride
     with pytest.raises((AssertionError, SpecError, Refuted), match=r"reads or writes behind|in no known places"):
-        library_of(made, "network", {})
+        library_of(record_of(made, CertificateRecord), "network", {})
 
 
 @pytest.mark.parametrize("wrong", ["abc", 5, None, [[1]]], ids=str)
@@ -270,7 +271,7 @@ def test_factors_at_no_places_are_refused(written, side, wrong):
     made = copy.deepcopy(written)
     made["steps"][products_of(made)[0]]["c"]["places"][side] = wrong
     with pytest.raises((AssertionError, SpecError, Refuted)):
-        library_of(made, "network", {})
+        library_of(record_of(made, CertificateRecord), "network", {})
 
 
 def test_a_product_of_an_edge_with_itself():

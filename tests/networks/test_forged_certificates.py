@@ -5,12 +5,15 @@ import copy
 import numpy as np
 import pytest
 from support.certificate_networks import changed, sliced, zoo
-from support.certificates import certified, failure
+from support.certificates import certified, encode_json_array, failure
 
+from bitsynth import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array
+from bitsynth.network.certificate.arrays import EncodedArray, decode_array, encode_array
+from bitsynth.network.certificate.recipe import rebuild
+from bitsynth.network.certificate.records import record_of, to_dict
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,9 @@ def test_real_numbers_are_looked_at_between_ends_too():
     assert "numbers" in [s["claims"][0]["by"] for s in given["steps"]]
     assert failure(given) == ""
     narrow = copy.deepcopy(given)
-    narrow["edges"]["y"].update(low=encode_array(np.full((1, 1), 2.25)), high=encode_array(np.full((1, 1), 2.25)))
+    narrow["edges"]["y"].update(
+        low=encode_json_array(np.full((1, 1), 2.25)), high=encode_json_array(np.full((1, 1), 2.25))
+    )
     assert "leave their range" in failure(narrow)
 
 
@@ -92,7 +97,7 @@ def test_numbers_of_a_chain_do_not_differ_along_sums(found):
 def test_numbers_of_an_edge_broadcast_to_its_shape(found, key, shape):
     made = copy.deepcopy(found)
     edge = made["edges"]["zoo.quantize_1"]
-    edge[key] = encode_array(np.broadcast_to(checker.array(edge[key]), shape))
+    edge[key] = encode_json_array(np.broadcast_to(checker.array(edge[key]), shape))
     assert failure(made)
 
 
@@ -103,12 +108,29 @@ def test_arrays_are_integers_with_a_sign_or_floats(kind):
         checker.array({"type": kind, "shape": [1], "data": "AAAAAAAA+H8="})
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int64], ids=["plain", "packed"])
+def test_arrays_have_no_further_fields(kind):
+    """The checker, the records and recipes read the same fields, and none of them takes others."""
+    fields = to_dict(encode_array(np.arange(3).astype(kind)))
+    assert checker.array(fields).tolist() == [0, 1, 2] == decode_array(record_of(fields, EncodedArray)).tolist()
+    recipe = {"array": fields, "dtype": "int64"}
+    assert rebuild(recipe).tolist() == [0, 1, 2]
+    more = {**fields, "more": 1}
+    with pytest.raises(ValueError, match="no array has the fields"):
+        checker.array(more)
+    with pytest.raises(SpecError, match="unknown field `more`"):
+        record_of(more, EncodedArray)
+    for changed_recipe in ({"array": more, "dtype": "int64"}, {**recipe, "more": 1}):
+        with pytest.raises((SpecError, ValueError), match=r"array .*has the fields"):
+            rebuild(changed_recipe)
+
+
 def test_ranges_do_not_differ_along_sums(found):
     """The range of the weights' inputs is one for all columns: narrowed in one of them it is not that of the maker."""
     made = copy.deepcopy(found)
     high = np.full((1, 8), 3)
     high[0, 0] = 2
-    made["edges"]["zoo.quantize_1"].update(low=encode_array(np.zeros((1, 8), int)), high=encode_array(high))
+    made["edges"]["zoo.quantize_1"].update(low=encode_json_array(np.zeros((1, 8), int)), high=encode_json_array(high))
     assert failure(made)
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.certificate_networks import layer
-from support.certificates import certified, failure
+from support.certificates import certified, encode_json_array, failure
 from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.graph import run
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array
 
 SLOPES = {
     "0": np.zeros(1),
@@ -66,6 +65,6 @@ def test_thresholds_of_a_leaky_relu_are_claimed_and_hold(slope):
     for name, array in constants.items():
         numbers = checker.array(array)
         if np.array_equal(np.sort(numbers.ravel()), np.sort(np.ravel(np.asarray(slope, numbers.dtype)))):
-            constants[name], changed = encode_array(-1 - numbers), changed + 1
+            constants[name], changed = encode_json_array(-1 - numbers), changed + 1
     assert changed == 1
     assert failure(negative) != ""

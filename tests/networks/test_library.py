@@ -15,6 +15,7 @@ from support.network_programs import by_hand, golden_of
 from bitsynth import SpecError, Thresholds, toolchain
 from bitsynth.emit.render import WIDTH
 from bitsynth.files import MARK, write_texts
+from bitsynth.graph.read import InputCodes
 from bitsynth.host import placement
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
@@ -24,6 +25,7 @@ from bitsynth.network.library import NetworkText
 from bitsynth.network.library.golden import Golden, choices, digest
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.program import LayerStep
+from bitsynth.network.reading import Reading
 
 
 def text(isa, name="net"):
@@ -55,14 +57,14 @@ def test_every_file_has_a_licence(files):
 
 def test_the_header_names_the_command():
     program, _ = by_hand("avx2")
-    reading = {"batch": 3, "codes": {"bits": 2, "scale": 0.5, "encoding": "signed"}, "fixed": {}, "shapes": {}}
+    reading = Reading(batch=3, codes=InputCodes(2, 0.5, "signed"))
     made = NetworkText("net", program, plan_arena(program), has_weights_file=True, reading=reading).own()["net.h"]
     said = " ".join(made.replace("\n *", " ").split())
     assert (
         "command bitsynth compile MODEL.onnx --isa avx2 --batch 3 --reference exact --input-bits 2 --input-scale 0.5 "
         "--input-encoding signed --weights-file --name net -o FOLDER" in said
     )
-    fixed = NetworkText("net", program, plan_arena(program), reading={**reading, "fixed": {"x": None}}).own()["net.h"]
+    fixed = NetworkText("net", program, plan_arena(program), reading=Reading(fixed={"x": None})).own()["net.h"]
     assert "bitsynth compile" not in fixed
 
 

@@ -7,12 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from support.certificate_networks import zoo
-from support.certificates import certified, failure
+from support.certificates import certified, encode_json_array, failure
 from support.onnx_files import QONNX, model, node
 
 from bitsynth.graph import read
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
@@ -22,7 +21,7 @@ FLOATS, EXACT = False, True
 
 def constant(value, dtype=np.float32):
     """One number for all channels."""
-    return encode_array(np.array([[value]], dtype))
+    return encode_json_array(np.array([[value]], dtype))
 
 
 def edge(low, high):
@@ -101,7 +100,7 @@ def test_a_formula_that_is_not_the_chain_is_refused(case):
 @pytest.mark.parametrize("key", ["scale", "zero"])
 def test_scales_of_columns_are_none_of_channels(key):
     """As numbers of channels they would prove a chain that multiplies each channel, where elements differ by column."""
-    by_column = {**edge(0, 3), "shape": [1, 2, 2], key: encode_array(np.array([[[1.0, 2.0]]]))}
+    by_column = {**edge(0, 3), "shape": [1, 2, 2], key: encode_json_array(np.array([[[1.0, 2.0]]]))}
     step = {"inputs": ["x"], "outputs": ["y"], "chain": chain("f mul sum scale0, g sub f zero0"), "constants": {}}
     step |= {"claims": [{**THE_SUM, "is": "g"}], "sums": {"bias": 0}}
     buffers = [{"operand": [1, 0], "role": "arena", "type": "int32"}] * 2
@@ -158,7 +157,7 @@ def test_unsigned_bytes_hold_nothing_below_0(found):
 def test_weights_are_whole(found):
     made = copy.deepcopy(found)
     sums = made["steps"][1]["sums"]
-    sums["weights"] = encode_array(checker.array(sums["weights"]) / 2.0)
+    sums["weights"] = encode_json_array(checker.array(sums["weights"]) / 2.0)
     assert "weights are not whole" in failure(made)
 
 

@@ -1,6 +1,8 @@
 """`bitsynth verify` of folders: what holds, what was changed, and what is no certificate."""
 
 import json
+import operator
+from functools import reduce
 
 import numpy as np
 import onnx
@@ -9,10 +11,12 @@ from onnx import TensorProto
 from support.certificates import program_of, reading_of, written
 from support.onnx_files import model, node
 
+from bitsynth import Refuted, SpecError
 from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
-from bitsynth.network.certificate import digest
+from bitsynth.network.certificate import checker, digest
+from bitsynth.network.certificate.read import check_certificate, render_library
 from bitsynth.network.library import NetworkText
 from bitsynth.network.run import Network
 
@@ -193,6 +197,33 @@ def test_odd_numbers_are_refused_in_one_line(folder, ended, case):
     made = json.loads(text.replace(old, new))
     path.write_text(json.dumps({**made, "digest": digest(made)}))
     assert ended(code, "verify", str(folder), "--no-z3")[1].count("\n") <= 3
+
+
+STEP = ("steps", 0)
+FORGED_TEXTS = {
+    "buffer": (*STEP, "inputs", 0),
+    "formula": (*STEP, "claims", 0, "by"),
+    "class": (*STEP, "c", "spec", "is"),
+    "reference": ("reference",),
+}
+
+
+@pytest.mark.parametrize("case", FORGED_TEXTS)
+def test_messages_cut_long_texts_of_a_certificate(folder, capsys, case):
+    """Messages of `bitsynth verify` and of the checker by itself have at most 80 characters of a word."""
+    path = folder / "net.certificate.json"
+    made = json.loads(path.read_text())
+    *places, last = FORGED_TEXTS[case]
+    part = reduce(operator.getitem, places, made)
+    assert isinstance(part[last], str)
+    part[last] = "x" * 100_000
+    path.write_text(json.dumps({**made, "digest": digest(made)}))
+    with pytest.raises((Refuted, SpecError)) as error:
+        render_library(check_certificate(path), path)
+    assert "xxx" in str(error.value)
+    assert "x" * 81 not in str(error.value)
+    if checker.main([str(path)]):
+        assert "x" * 81 not in capsys.readouterr().err
 
 
 def test_one_line_says_how_much_was_checked_and_of_which_file(folder, ended):

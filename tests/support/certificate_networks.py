@@ -13,7 +13,7 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array
+from support.certificates import encode_json_array
 
 
 def quantized(
@@ -101,5 +101,5 @@ def changed(given: Any, *, step: int, path: tuple[Any, ...], value: Callable[[An
     for part in path[:-1]:
         inner = inner[part]
     was = inner[path[-1]]
-    inner[path[-1]] = encode_array(value(checker.array(was).copy())) if isinstance(was, dict) else value(was)
+    inner[path[-1]] = encode_json_array(value(checker.array(was).copy())) if isinstance(was, dict) else value(was)
     return certificate

@@ -4,22 +4,29 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.graph.ir import Graph
+from bitsynth.graph.read import InputCodes
 from bitsynth.graph.types import Integers
 from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, checker, digest
+from bitsynth.network.certificate.arrays import encode_array
+from bitsynth.network.certificate.records import JsonValue, to_dict
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.lower import cover, sort_groups
 from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.reading import Reading
 from bitsynth.network.run import Network
 
 
-def reading_of(graph: Graph) -> dict[str, Any]:
+def reading_of(graph: Graph) -> Reading:
     """Return how a file of this graph would have been read: inputs that are codes of floats are declared to be."""
     kinds = [edge.type for edge in graph.edges_of(graph.inputs) if edge.is_float and isinstance(edge.type, Integers)]
-    codes = [
-        {"bits": kind.bits, "scale": float(kind.scale.flat[0]), "encoding": kind.encoding.value} for kind in kinds[:1]
-    ]
-    return {"batch": None, "codes": codes[0] if codes else None, "fixed": {}, "shapes": {}}
+    codes = [InputCodes(kind.bits, float(kind.scale.flat[0]), kind.encoding.value) for kind in kinds[:1]]
+    return Reading(codes=codes[0] if codes else None)
+
+
+def encode_json_array(numbers: Any) -> JsonValue:
+    """Return the JSON of an array in a certificate."""
+    return to_dict(encode_array(numbers))
 
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.network.certificate import checker, digest
-from bitsynth.network.certificate.arrays import encode_array
+from support.certificates import encode_json_array
 
 Certificate = dict[str, Any]
 START, FIRST, SECOND, JOINED, TABLED, LAST = range(6)
@@ -49,7 +49,7 @@ class Library:
 
     def numbers(self, holder: dict[str, Any], key: str, change: Callable[[Any], Any]) -> None:
         """Replace an array or number by what `change` makes of a copy of it."""
-        holder[key] = encode_array(change(checker.array(holder[key]).copy()))
+        holder[key] = encode_json_array(change(checker.array(holder[key]).copy()))
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Change a file, one that is there, and list its digest."""
@@ -260,7 +260,7 @@ def a_range_of_no_elements(x: Library) -> None:
 def _weights(x: Library, k: int, weights: Any) -> None:
     """Other weights, the range of whose sums is computed from them."""
     sums = x.step(k)["sums"]
-    sums["weights"] = encode_array(weights)
+    sums["weights"] = encode_json_array(weights)
     del sums["low"], sums["high"]
 
 
@@ -315,14 +315,14 @@ def _never_reached(x: Library) -> None:
 
 @forgery
 def a_constant_that_is_no_number(x: Library) -> None:
-    x.step(SECOND)["constants"]["k0"] = encode_array(np.array([[np.nan]]))
+    x.step(SECOND)["constants"]["k0"] = encode_json_array(np.array([[np.nan]]))
 
 
 @forgery
 def a_constant_that_is_infinite(x: Library) -> None:
     chain, constants = x.step(SECOND)["chain"], x.step(SECOND)["constants"]
     name = next(op["of"][1] for op in chain if op["op"] in ("div", "mul") and op["of"][1] in constants)
-    constants[name] = encode_array(np.array([[np.inf]]))
+    constants[name] = encode_json_array(np.array([[np.inf]]))
     _never_reached(x)
 
 
@@ -336,7 +336,7 @@ def an_operation_that_hides_a_later_one(x: Library) -> None:
 @forgery
 def a_constant_called_as_the_result(x: Library) -> None:
     step = x.step(SECOND)
-    step["constants"][step["claims"][0]["is"]] = encode_array(np.zeros((2, 1)))
+    step["constants"][step["claims"][0]["is"]] = encode_json_array(np.zeros((2, 1)))
     _never_reached(x)
 
 
@@ -430,7 +430,7 @@ def an_alias_with_twice_the_scale_and_thresholds_to_match(x: Library) -> None:
         above = np.flatnonzero(codes[channel] > level)
         if above.size:
             levels[channel, level] = sums[0, above[0]] - 1 if rising[channel] else sums[0, above[-1]] + 1
-    step["claims"][0]["values"] = encode_array(levels)
+    step["claims"][0]["values"] = encode_json_array(levels)
 
 
 @forgery

@@ -82,7 +82,7 @@ def check(
         inputs = checks.read_inputs(net.graph, data) if data else checks.draw(net.graph, count)
         peers_model = load_for_peers(model)
         if not isinstance(peers_model, bytes):
-            peers_model = fix_inputs(peers_model, net.reading["fixed"], options["shapes"] or {}, batch)
+            peers_model = fix_inputs(peers_model, net.reading.fixed, options["shapes"] or {}, batch)
         result = checks.check_network(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)

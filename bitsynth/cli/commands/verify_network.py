@@ -14,13 +14,13 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.printable import show
+from bitsynth.printable import one_line, show
 from bitsynth.progress import Progress
 
 if TYPE_CHECKING:
     from bitsynth.network.certificate.kernels import KernelRecord
-    from bitsynth.network.certificate.read import NetworkCertificate, StepClaims
     from bitsynth.network.certificate.rebuild import Library
+    from bitsynth.network.certificate.records import CertificateRecord, StepRecord
 
 _ENDS = ".certificate.json"
 
@@ -76,7 +76,7 @@ class CheckedCertificate:
     """A certificate whose claims hold: its path, report lines on each check, and the library that it describes."""
 
     path: Path
-    certificate: NetworkCertificate
+    certificate: CertificateRecord
     lines: list[ReportLine]
     library: Library | None = None
 
@@ -89,9 +89,9 @@ def check_claims(path: Path, say: Progress, *, strict: bool) -> CheckedCertifica
     start = time.perf_counter()
     certificate = read.check_certificate(path)
     if strict and (left := [(_step_name(step), step.unclaimed) for step in certificate.steps if not step.claims]):
-        raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
+        raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {one_line(left[0][1])}")
     if strict and (unproved := certificate.unproved_aliases):
-        raise Refuted(f"{path}: nothing is claimed of {unproved[0][0]}: {unproved[0][1]}")
+        raise Refuted(f"{path}: nothing is claimed of {show(unproved[0][0])}: {one_line(unproved[0][1])}")
     return CheckedCertificate(path, certificate, _claim_lines(certificate, time.perf_counter() - start))
 
 
@@ -225,13 +225,13 @@ def find_certificates(path: Path) -> tuple[Path, list[Path]]:
     return places[0], certificates_of(places[0])
 
 
-def _claim_lines(certificate: NetworkCertificate, spent: float) -> list[ReportLine]:
+def _claim_lines(certificate: CertificateRecord, spent: float) -> list[ReportLine]:
     """Return report lines on what the checker checked, and on steps without a claim."""
-    memory = f"{output.count(len(certificate.buffers), 'buffer')} in {certificate.arena['bytes']:,} bytes"
+    memory = f"{output.count(len(certificate.buffers), 'buffer')} in {certificate.arena.bytes:,} bytes"
     left = [step for step in certificate.steps if not step.claims]
     return [
         ReportLine("files", (output.count(len(certificate.files), "file"), "as they were written"), spent),
-        ReportLine("memory", (memory, f"none overlap; no plan takes less than {certificate.arena['bound']:,}")),
+        ReportLine("memory", (memory, f"none overlap; no plan takes less than {certificate.arena.bound:,}")),
         ReportLine(
             "chains", (output.count(len(certificate.proved), "step"), "equal to the network for all accumulators")
         ),
@@ -241,10 +241,10 @@ def _claim_lines(certificate: NetworkCertificate, spent: float) -> list[ReportLi
     ]
 
 
-def _quantizer_lines(certificate: NetworkCertificate) -> list[ReportLine]:
+def _quantizer_lines(certificate: CertificateRecord) -> list[ReportLine]:
     """Return lines on the error against the float network, which the file's quantizer claims."""
     claims = certificate.quantizer
-    if claims is None:
+    if not claims:
         return []
     bounds = claims.proved.errors
     return [
@@ -259,7 +259,7 @@ def _quantizer_lines(certificate: NetworkCertificate) -> list[ReportLine]:
     ]
 
 
-def _step_name(step: StepClaims) -> str:
+def _step_name(step: StepRecord) -> str:
     """Return the last node of a step, and how many there are before it."""
     before = len(step.nodes) - 1
     name = show(step.nodes[-1][0]) if step.nodes else f"conversion of {show(step.inputs[0])}"
@@ -267,7 +267,7 @@ def _step_name(step: StepClaims) -> str:
 
 
 def _compare_with_model(
-    whole: Path, paths: list[Path], certificates: list[NetworkCertificate], model: Path, say: Progress
+    whole: Path, paths: list[Path], certificates: list[CertificateRecord], model: Path, say: Progress
 ) -> list[list[ReportLine]]:
     """Return report lines on each certificate compared with the ONNX file, compiled again."""
     from bitsynth.network.verify_model import require_choice, require_of
@@ -298,7 +298,7 @@ def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progr
     return ReportLine("kernel", (record.name, verdict), time.perf_counter() - start)
 
 
-def _verdict(certificate: NetworkCertificate, z3: bool) -> str:
+def _verdict(certificate: CertificateRecord, z3: bool) -> str:
     verdict = f"{len(certificate.proved)} of {output.count(len(certificate.steps), 'step')}, for every input"
     return verdict + ("" if z3 else "; instruction lemmas were not discharged again")
 
@@ -321,12 +321,12 @@ def _facts(each: CheckedCertificate, z3: bool) -> dict[str, Any]:
             {
                 "kind": s.kind,
                 "nodes": [n for n, _ in s.nodes],
-                "by": [c.get("by") for c in s.claims],
+                "by": [claim.by for claim in s.claims],
                 "why": s.unclaimed,
             }
             for s in certificate.steps
         ],
         "steps_proved": len(certificate.proved),
-        "arena_bytes": certificate.arena["bytes"],
-        "arena_bound": certificate.arena["bound"],
+        "arena_bytes": certificate.arena.bytes,
+        "arena_bound": certificate.arena.bound,
     }

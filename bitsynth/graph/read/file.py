@@ -38,14 +38,18 @@ def require_onnx() -> Any:
 
 
 @contextmanager
-def name_in_errors(path: Path) -> Iterator[None]:
-    """Put the file's name before the message of a SpecError raised inside, and make its names printable."""
+def name_in_errors(path: Path | None) -> Iterator[None]:
+    """Put the file's name before the message of a SpecError raised inside; escape its names, and cut long ones.
+
+    A model that was loaded already has no `path`.
+    """
+    start = f"{path}: " if path else ""
     try:
         yield
     except SpecError as error:
-        if str(error).startswith(f"{path}: "):
+        if path and str(error).startswith(start):
             raise
-        raise SpecError(f"{path}: {one_line(str(error))}") from None
+        raise SpecError(f"{start}{one_line(str(error))}") from None
 
 
 def load(path: Path) -> Any:

@@ -431,7 +431,8 @@ def read(
     if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
         raise SpecError(f"batch is {batch!r}; it must be a whole number from 1 to {MAX_BATCH:,}")
     if not isinstance(source, str | os.PathLike):
-        return _import(file.prepare(source, None), batch, reference, codes, fixed or {}, shapes or {})
+        with file.name_in_errors(None):
+            return _import(file.prepare(source, None), batch, reference, codes, fixed or {}, shapes or {})
     path = Path(source)
     model = file.load(path)
     with file.name_in_errors(path):

@@ -25,6 +25,11 @@ class ClaimedResult(
 
     result: str | UnsetType = msgspec.field(name="is", default=UNSET)
 
+    @property
+    def by(self) -> str:
+        """The kind of the formula, as the JSON names it."""
+        return str(self.__struct_config__.tag)
+
 
 class ClaimedFormula(ClaimedResult, frozen=True, kw_only=True, eq=False):
     """A formula of sums, to which factor * (element - of_zero) of a second tensor is added first."""

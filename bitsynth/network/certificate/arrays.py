@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 from functools import reduce
 from operator import or_
-from typing import TypedDict
 
+import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.types import Tensor
+from bitsynth.network.certificate import checker
 
 
-class EncodedArray(TypedDict, total=False):
+class EncodedArray(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An array of integers or floats: of a type, or of codes of some bits from `low` on."""
 
-    type: str
-    bits: int
-    low: int
-    step: int
+    type: str | UnsetType = UNSET
+    bits: int | UnsetType = UNSET
+    low: int | UnsetType = UNSET
+    step: int | UnsetType = UNSET
     shape: list[int]
     data: str
 
@@ -30,7 +33,7 @@ _MAX_WHOLE = 1 << 53
 
 
 def encode_array(numbers: Tensor) -> EncodedArray:
-    """Return an array of integers or floats as JSON that the checker's `array` reads."""
+    """Return an array of integers or floats as the record whose JSON the checker's `array` reads."""
     numbers = np.asarray(numbers)
     if numbers.dtype.kind == "f":
         return _plain(numbers, numbers.dtype.newbyteorder("<").str)
@@ -51,8 +54,15 @@ def encode_number(numbers: Tensor) -> EncodedNumbers:
     return encode_array(numbers)
 
 
+def decode_array(encoded: EncodedNumbers | UnsetType) -> Tensor:
+    """Return the array of a record, as the checker reads it: integers beyond 2^53 become 2^53; SpecError if unset."""
+    if encoded is UNSET:
+        raise SpecError("a certificate lacks an array")
+    return np.asarray(checker.array(msgspec.to_builtins(encoded)))
+
+
 def _plain(numbers: Tensor, kind: str) -> EncodedArray:
-    return {"type": kind, "shape": list(numbers.shape), "data": _text(np.ascontiguousarray(numbers, kind))}
+    return EncodedArray(type=kind, shape=list(numbers.shape), data=_text(np.ascontiguousarray(numbers, kind)))
 
 
 def _pack(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
@@ -61,13 +71,7 @@ def _pack(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
     codes = numbers.reshape(-1).astype(np.uint8)
     padded = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)
     bytes_of_codes = reduce(or_, (column << np.uint8(bits * k) for k, column in enumerate(padded.T)))
-    return {
-        "bits": bits,
-        "low": least,
-        "step": step,
-        "shape": list(numbers.shape),
-        "data": _text(bytes_of_codes),
-    }
+    return EncodedArray(bits=bits, low=least, step=step, shape=list(numbers.shape), data=_text(bytes_of_codes))
 
 
 def _text(array: Tensor) -> str:

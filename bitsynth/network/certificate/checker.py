@@ -78,6 +78,8 @@ TYPES = r"u?int(8|16|32|64)|float(16|32|64)|bool"
 """Of elements in memory."""
 FIXED_SHIFT = 23
 """Bits that lines of integers are shifted to the right by."""
+MAX_WORD, MAX_MESSAGE = 80, 400
+"""Characters of a word and of a message that are printed: a forged certificate may have names of any length."""
 EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -85,6 +87,11 @@ def require(holds: Any, what: str) -> None:
     """Raise AssertionError, which says `what` is wrong, unless `holds`; of a list or array, unless all of it does."""
     if not all(np.all(part) for part in holds) if isinstance(holds, list) else not np.all(holds):
         raise AssertionError(what)
+
+
+def cut_words(message: str) -> str:
+    """Return a message of at most `MAX_MESSAGE` characters, whose words have at most `MAX_WORD`."""
+    return re.sub(rf"(\S{{{MAX_WORD - 3}}})\S{{4,}}", r"\1...", message)[:MAX_MESSAGE]
 
 
 # 1. Decode: numbers, arrays and columns of the JSON text.
@@ -107,6 +114,8 @@ def array(encoded: Any) -> Any:
     """
     if not isinstance(encoded, dict):
         return np.asarray(whole(encoded), np.int64).clip(-WHOLE, WHOLE)
+    if encoded.keys() not in ({"type", "shape", "data"}, {"bits", "low", "step", "shape", "data"}):
+        raise ValueError(f"no array has the fields {', '.join(sorted(encoded))}")
     data = base64.b64decode(encoded["data"], validate=True)
     shape = [whole(n) for n in encoded["shape"]]
     count = math.prod(shape)
@@ -1191,7 +1200,7 @@ def main(arguments: list[str]) -> int:
         proved = sum(bool(step["claims"]) for step in given["steps"])
         left = sorted({file.name for file in path.parent.iterdir()} - {*given["files"], path.name})
     except Exception as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{cut_words(f'{type(error).__name__}: {error}')}\n")
         return 1 if isinstance(error, AssertionError) else 2
     print(f"all that is claimed holds: {proved} of {len(given['steps'])} steps, {len(given['files'])} files")
     if left:

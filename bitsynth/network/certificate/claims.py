@@ -27,7 +27,7 @@ from bitsynth.layers.epilogues.claimed import (
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array, encode_number
+from bitsynth.network.certificate.arrays import decode_array, encode_array, encode_number
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MAX_PLACE, range_of
 from bitsynth.network.certificate.records import (
@@ -78,7 +78,7 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
     products = _matrices(step, given) if step.matrices else _products(program.graph, step, given[0], product)
     claim, channels = finish_claims(chain, results, products), step.layer.plan.spec.geometry.out_channels
     if isinstance(results[0], ClaimedGate):
-        low, high = (checker.array(end) for end in (products.low, products.high))
+        low, high = (decode_array(end) for end in (products.low, products.high))
         require_few_sums(claim, low, high, channels)
     else:
         levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)

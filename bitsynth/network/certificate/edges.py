@@ -7,8 +7,7 @@ import numpy as np
 from msgspec import UNSET
 
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
-from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_number
+from bitsynth.network.certificate.arrays import decode_array, encode_number
 from bitsynth.network.certificate.records import EdgeRecord
 from bitsynth.network.formulas.step_functions import INFINITE_PLACE
 
@@ -54,7 +53,7 @@ def edge_of(name: str, record: EdgeRecord) -> Edge:
     shape = tuple(record.shape)
     if record.scale is UNSET:
         return Edge(name, shape, record.type, Reals())
-    given = (checker.array(numbers) for numbers in (record.low, record.high, record.scale, record.zero))
+    given = (decode_array(numbers) for numbers in (record.low, record.high, record.scale, record.zero))
     low, high, scale, zero = (x.reshape(()) if x.size == 1 else x for x in given)
     step = 1 if record.step is UNSET else record.step
     kind = Integers(low, high, scale.astype(np.float64), zero.astype(np.float64), step)

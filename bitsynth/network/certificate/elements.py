@@ -13,7 +13,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.layers.epilogues.claimed import ClaimedConversion, ClaimedIdentity, ClaimedNumbers, ClaimedTable
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import encode_array
+from bitsynth.network.certificate.arrays import decode_array, encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
@@ -94,9 +94,9 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
 def _reach(proof: StepClaim, name: str, first: Edge) -> tuple[float, float, float]:
     """Return the checker's bound on float64's error, and the least and the greatest number."""
     record, operations = edge_record(first, False), [to_dict(op) for op in proof.chain]
-    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in proof.constants.items()}
+    numbers_of = {k: np.atleast_2d(decode_array(x).astype(np.float64)) for k, x in proof.constants.items()}
     grid = {"scale0": record.scale, "zero0": record.zero}
-    numbers_of |= {k: checker.column(x).astype(np.float64) for k, x in grid.items()}
+    numbers_of |= {k: decode_array(x).reshape(-1, 1).astype(np.float64) for k, x in grid.items()}
     at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
@@ -208,4 +208,4 @@ def _facts(buffer: Buffer) -> list[float | list[int]] | None:
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
         raise Unsupported("integers become numbers")
     record = edge_record(edge, False)
-    return [*(checker.array(numbers).ravel().tolist() for numbers in (record.scale, record.zero)), operand_of(buffer)]
+    return [*(decode_array(numbers).ravel().tolist() for numbers in (record.scale, record.zero)), operand_of(buffer)]

@@ -22,7 +22,7 @@ from bitsynth.network.program import LayerStep
 from bitsynth.objects.library import MAX_BYTES, CompiledLibrary
 from bitsynth.objects.prove import require_provable
 from bitsynth.objects.prove_library import KernelJob, KernelVerdict, prove_kernels
-from bitsynth.printable import show
+from bitsynth.printable import one_line, show
 from bitsynth.progress import Progress
 
 _ENDS, LIBRARY_ENDS = "_objects.json", "_objects.a"
@@ -173,7 +173,7 @@ def read_record(path: Path) -> ObjectsRecord | None:
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise SpecError(f"{path} is no record of machine code ({str(error)[:200]}); {_ADVICE}") from None
+        raise SpecError(f"{path} is no record of machine code ({one_line(str(error))}); {_ADVICE}") from None
     if record.format != FORMAT:
         raise SpecError(f"{path} is no record of format {FORMAT}; {_ADVICE}")
     return record

@@ -16,6 +16,7 @@ from bitsynth.network.certificate.read import REMEDY, parse_certificate
 from bitsynth.network.certificate.write import ENDS, FORMAT, as_json, digest
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.text import processors_files
+from bitsynth.printable import one_line, show
 
 
 class _Processors(msgspec.Struct, frozen=True):
@@ -59,11 +60,12 @@ def certificates_of(path: Path) -> list[Path]:
     try:
         record = msgspec.convert(given, _Processors)
     except msgspec.ValidationError as error:
-        raise SpecError(f"{path} is no certificate of this version ({error}); {REMEDY}") from None
+        raise SpecError(f"{path} is no certificate of this version ({one_line(str(error))}); {REMEDY}") from None
     if record.digest != digest(given):
         raise Refuted(f"{path}: the certificate was changed; {REMEDY}")
-    if not record.processors or (unsaid := set(record.processors.values()) - record.files.keys()):
-        raise Refuted(f"{path}: it says nothing of {min(unsaid) if record.processors else 'any processor'}; {REMEDY}")
+    if not record.processors or (left := set(record.processors.values()) - record.files.keys()):
+        what = show(min(left)) if record.processors else "any processor"
+        raise Refuted(f"{path}: it says nothing of {what}; {REMEDY}")
     for name, listed in record.files.items():
         _require(path, name, listed)
     return [path.parent / name for name in record.processors.values()]
@@ -85,7 +87,7 @@ def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
     around = processors_files(stem, arch, texts)
     for name in sorted(listed | around.keys()):
         if name not in around or as_bytes(around[name]) != read_file(path.parent / name):
-            raise Refuted(f"{path}: {name} is not the C around its networks; {REMEDY}")
+            raise Refuted(f"{path}: {show(name)} is not the C around its networks; {REMEDY}")
 
 
 def _require(path: Path, name: str, listed: str) -> None:
@@ -95,8 +97,8 @@ def _require(path: Path, name: str, listed: str) -> None:
             raise FileNotFoundError
         data = read_file(path.parent / name)
     except (FileNotFoundError, ValueError):
-        raise Refuted(f"{path}: there is no file {name}; {REMEDY}") from None
+        raise Refuted(f"{path}: there is no file {show(name)}; {REMEDY}") from None
     except OSError as error:
         raise ToolError(f"cannot read {path.parent / name}: {error.strerror or error}") from None
     if hashlib.sha256(data).hexdigest() != listed:
-        raise Refuted(f"{path}: {name} was changed; {REMEDY}")
+        raise Refuted(f"{path}: {show(name)} was changed; {REMEDY}")

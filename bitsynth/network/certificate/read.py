@@ -8,78 +8,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from bitsynth import __version__
 from bitsynth.emit.c_names import can_name
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import read_file
-from bitsynth.graph.quantizer_claims import QuantizerClaims
-from bitsynth.graph.read import InputCodes
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.network.certificate.rebuild import Library, library_of, require_files
+from bitsynth.network.certificate.records import CertificateRecord, record_of
 from bitsynth.network.certificate.write import ENDS, FORMAT
+from bitsynth.printable import abbreviate, one_line
 
 MAX_WEIGHTS = 1 << 32
 """Bytes of a file of weights that is read."""
 MAX_FILES = 1 << 16
 """Files of a folder that are looked at."""
 REMEDY = "compile the network again"
+_MAX_REASON = 200
+"""The most characters of the reason why a file is no certificate."""
 
 
-class StepClaims(msgspec.Struct, frozen=True):
-    """The claims of a step, or the reason why it has none."""
-
-    kind: str
-    nodes: list[tuple[str, str]]
-    inputs: list[str]
-    claims: list[dict[str, Any]]
-    unclaimed: str
-    kernels: list[str] = []
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """The options with which a file was read."""
-
-    batch: int | None
-    codes: InputCodes | None
-    fixed: dict[str, Any]
-    shapes: dict[str, int | list[int]]
-
-
-class NetworkCertificate(msgspec.Struct, frozen=True):
-    """The part of a certificate that commands show."""
-
-    network: str
-    reference: str
-    isa: str
-    cpu: str
-    threads: int
-    graph: str
-    reading: Reading
-    version: str
-    digest: str
-    arena: dict[str, int]
-    buffers: dict[str, Any]
-    files: dict[str, str]
-    steps: list[StepClaims]
-    kernels: list[KernelRecord]
-    quantizer: QuantizerClaims | None = None
-
-    @property
-    def unproved_aliases(self) -> list[tuple[str, str]]:
-        """The aliases whose integers are on another grid than those of their memory, unproved, with reasons."""
-        aliases = checker.regrid_aliases(self.buffers)
-        return [(name, step["unclaimed"]) for name, step in aliases.items() if step["unclaimed"]]
-
-    @property
-    def proved(self) -> list[StepClaims]:
-        """The steps with claims."""
-        return [step for step in self.steps if step.claims]
-
-
-def check_certificate(path: Path) -> NetworkCertificate:
+def check_certificate(path: Path) -> CertificateRecord:
     """Return the certificate at `path` after all of it but the kernels was checked.
 
     Raises:
@@ -89,11 +37,11 @@ def check_certificate(path: Path) -> NetworkCertificate:
     """
     given = parse_certificate(path)
     try:
-        certificate = msgspec.convert(given, NetworkCertificate)
         checker.check(given, path.parent)
+        certificate = record_of(given, CertificateRecord)
         _require_all(certificate, path)
     except AssertionError as why:
-        raise Refuted(f"{path}: {why}; {REMEDY}") from None
+        raise Refuted(f"{path}: {one_line(str(why))}; {REMEDY}") from None
     except OSError as error:
         raise ToolError(f"cannot read a file next to {path}: {error.strerror or error}") from None
     except Exception as error:
@@ -101,14 +49,14 @@ def check_certificate(path: Path) -> NetworkCertificate:
     return certificate
 
 
-def _require_all(certificate: NetworkCertificate, path: Path) -> None:
+def _require_all(certificate: CertificateRecord, path: Path) -> None:
     """Raise AssertionError unless it lists the library's own C and checker."""
     stem = path.name.removesuffix(ENDS)
     if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in certificate.files]:
         raise AssertionError(f"it says nothing of {left[0]}")
 
 
-def render_library(certificate: NetworkCertificate, path: Path) -> Library:
+def render_library(certificate: CertificateRecord, path: Path) -> Library:
     """Return the library that a certificate describes, after its files were compared with it, byte for byte.
 
     The self-test is not compared: its numbers are evaluated from the graph.
@@ -127,7 +75,7 @@ def render_library(certificate: NetworkCertificate, path: Path) -> Library:
         weights = {
             name: read_file(path.parent / name, MAX_WEIGHTS) for name in certificate.files if "_weights." in name
         }
-        library = library_of(parse_certificate(path), stem, weights)
+        library = library_of(certificate, stem, weights)
         require_files(library, certificate.files)
     except AssertionError as why:
         by = (
@@ -135,9 +83,11 @@ def render_library(certificate: NetworkCertificate, path: Path) -> Library:
             if certificate.version == __version__
             else f" (it is of bitsynth {certificate.version}, this is {__version__})"
         )
-        raise Refuted(f"{path}: {why}; {REMEDY}{by}") from None
+        raise Refuted(f"{path}: {one_line(str(why))}; {REMEDY}{by}") from None
     except OSError as error:
         raise ToolError(f"cannot read a file next to {path}: {error.strerror or error}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}: {one_line(str(error))}") from None
     except BitsynthError:
         raise
     except Exception as error:
@@ -184,4 +134,6 @@ def parse_certificate(path: Path) -> Any:
 
 def _unread(path: Path, error: Exception) -> SpecError:
     reason = f"{type(error).__name__}: {error}"
-    return SpecError(f"{path} is no certificate of this version ({reason[:200]}); {REMEDY}")
+    return SpecError(
+        f"{path} is no certificate of this version ({abbreviate(one_line(reason), _MAX_REASON)}); {REMEDY}"
+    )

@@ -30,6 +30,7 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.network.arena import ArenaPlan, Lifetime, align_up
 from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import decode_array
 from bitsynth.network.certificate.claims import layer_facts, layer_formulas, operand_of, table_formula
 from bitsynth.network.certificate.edges import edge_of, edge_record
 from bitsynth.network.certificate.kernels import records_of
@@ -50,7 +51,6 @@ from bitsynth.network.certificate.records import (
     StepRecord,
     StepSource,
     WindowSums,
-    record_of,
     to_dict,
 )
 from bitsynth.network.formulas import Chain, StepFunction
@@ -157,11 +157,11 @@ class Library:
     plain: int
 
 
-def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Library:
+def library_of(given: CertificateRecord, name: str, files: Mapping[str, bytes]) -> Library:
     """Return the library called `name` that a certificate describes.
 
     Args:
-        fields: The certificate's JSON, which `checker.check` accepts.
+        given: The certificate, which `checker.check` accepts.
         name: The library's name in C.
         files: The files of weights of its folder, by name: they alone have the constants of plain C, of which the
             certificate has digests.
@@ -170,7 +170,6 @@ def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Libr
         AssertionError: A claim is of another layer, glue or kernel than the step has.
         SpecError: It describes no library, or a kernel is not stored.
     """
-    given = record_of(fields, CertificateRecord)
     buffers = {name: _buffer(name, record, given.edges) for name, record in given.buffers.items()}
     inputs, outputs = tuple(given.inputs), tuple(given.outputs)
     read, written = (tuple(buffers[name].edge.name for name in names) for names in (inputs, outputs))
@@ -305,13 +304,13 @@ def _layer(own: LayerSource, sums: LayerSource | ClaimedSums, isa: str, matrices
     if matrices is not None:
         if not isinstance(sums, MatrixSums | LayerSource):
             raise SpecError("a product of two edges has sums of another kind of step")
-        return PackedLayer(plan, None, rebuild(own.epilogue), checker.array(sums.bias))
+        return PackedLayer(plan, None, rebuild(own.epilogue), decode_array(sums.bias))
     if not isinstance(sums, LayerSums | LayerSource):
         raise SpecError("a layer has sums of another kind of step")
-    weight = checker.array(sums.weights)
+    weight = decode_array(sums.weights)
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
-    return PackedLayer(plan, codes, rebuild(own.epilogue), checker.array(sums.bias))
+    return PackedLayer(plan, codes, rebuild(own.epilogue), decode_array(sums.bias))
 
 
 def _image(sizes: list[int]) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from bitsynth.layers.epilogues.claimed import Claim, ClaimedResult
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import EncodedArray, EncodedNumbers, encode_array
 from bitsynth.network.certificate.kernels import KernelRecord
+from bitsynth.network.reading import Reading
 from bitsynth.spec.layout import Layout
 
 RecordT = TypeVar("RecordT")
@@ -57,7 +58,7 @@ class LayerFacts(CertificatePart, frozen=True, kw_only=True):
     padded: bool
     reads: list[int]
     bias: EncodedArray
-    geometry: dict[str, JsonValue]
+    geometry: dict[str, int | list[int]]
 
 
 class ClaimedSums:
@@ -97,7 +98,7 @@ class WindowSums(CertificatePart, ClaimedSums, frozen=True, kw_only=True):
 
     weights: EncodedArray
     each: bool
-    geometry: dict[str, JsonValue]
+    geometry: dict[str, int | list[int]]
     padded: bool
     reads: list[int]
     bias: int
@@ -178,9 +179,9 @@ class LayerSource(CertificatePart, StepSource, frozen=True, kw_only=True):
     weights: EncodedArray | UnsetType = UNSET
     padded: bool | UnsetType = UNSET
     matrices: list[int] | UnsetType = UNSET
-    reads: JsonValue | UnsetType = UNSET
+    reads: list[int | list[int]] | UnsetType = UNSET
     bias: EncodedArray | UnsetType = UNSET
-    geometry: dict[str, JsonValue] | UnsetType = UNSET
+    geometry: dict[str, int | list[int]] | UnsetType = UNSET
     spec: JsonValue
     schedule: JsonValue
     cpu: str
@@ -248,7 +249,7 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     network: str
     reference: str
     graph: str
-    reading: dict[str, JsonValue]
+    reading: Reading
     isa: str
     cpu: str
     threads: int
@@ -264,8 +265,19 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     files: dict[str, str]
     digest: str = ""
 
+    @property
+    def proved(self) -> list[StepRecord]:
+        """The steps with claims."""
+        return [step for step in self.steps if step.claims]
 
-def to_dict(record: CertificatePart | ClaimedResult | ClaimedSums) -> dict[str, JsonValue]:
+    @property
+    def unproved_aliases(self) -> list[tuple[str, str]]:
+        """The aliases whose integers are on another grid than their memory's, unproved, with the reason for each."""
+        regrids = [(name, buffer.through) for name, buffer in self.buffers.items() if buffer.alias]
+        return [(name, regrid.unclaimed) for name, regrid in regrids if regrid and regrid.unclaimed]
+
+
+def to_dict(record: CertificatePart | ClaimedResult | ClaimedSums | EncodedArray) -> dict[str, JsonValue]:
     """Return a record as the dictionary that its JSON is."""
     fields: dict[str, JsonValue] = msgspec.to_builtins(record, enc_hook=_encode)
     return fields

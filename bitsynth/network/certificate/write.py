@@ -43,6 +43,7 @@ from bitsynth.network.certificate.records import (
     to_dict,
 )
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, NetworkStep, alias_root
+from bitsynth.network.reading import Reading
 
 FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
@@ -50,9 +51,9 @@ ENDS = ".certificate.json"
 
 
 def certificate(
-    program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str | bytes], reading: Mapping[str, JsonValue]
+    program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str | bytes], reading: Reading
 ) -> dict[str, JsonValue]:
-    """Return the certificate of a program with the library `files`, as JSON; `reading` has the reader's options.
+    """Return the certificate of a program with the library `files`, as JSON.
 
     It claims what `checker` can check by itself: of each step with sums or tables that C's formula is the network's own
     chain on the whole range, of the plan that buffers do not meet, of files that they are these. Of other steps it says
@@ -73,7 +74,7 @@ def certificate(
         network=program.graph.name,
         reference=program.graph.reference,
         graph=graph_digest(program.graph),
-        reading=dict(reading),
+        reading=reading,
         isa=program.isa,
         cpu=program.cpu,
         threads=program.threads,
@@ -103,7 +104,7 @@ def certificate_files(
     program: NetworkProgram,
     plan: ArenaPlan,
     files: Mapping[str, str | bytes],
-    reading: Mapping[str, JsonValue],
+    reading: Reading,
 ) -> dict[str, str]:
     """Return the certificate of the library `name`, and the program that checks it, by file name."""
     script = mark({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})

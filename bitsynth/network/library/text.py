@@ -25,6 +25,7 @@ from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.program import NetworkProgram
+from bitsynth.network.reading import Reading
 
 _SHELL_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
 """Names that a shell takes as they are, and that end no comment of C."""
@@ -43,33 +44,33 @@ def _text_of_sizes(sizes: int | Sequence[int]) -> str:
 def compile_command(
     name: str,
     program: NetworkProgram,
-    reading: Mapping[str, Any],
+    reading: Reading,
     *,
     cpus: Sequence[str] = (),
     has_weights_file: bool = False,
 ) -> str:
     """Return the command that writes the library `name` of a program, for its processor or for several `cpus`.
 
-    `reading` says how the ONNX file was read, as the certificate has it. The command is empty if inputs were fixed to
+    `reading` says how the model file was read. The command is empty if inputs were fixed to
     arrays, which only Python can do, or if a name would have to be quoted.
     """
-    codes, fixed, shapes = reading.get("codes") or {}, reading.get("fixed") or {}, reading.get("shapes") or {}
-    if any(not _SHELL_NAME.fullmatch(name) for name in (*fixed, *shapes)) or any(map(_is_array, fixed.values())):
+    codes, names = reading.codes, (*reading.fixed, *reading.shapes)
+    if not all(map(_SHELL_NAME.fullmatch, names)) or any(map(_is_array, reading.fixed.values())):
         return ""
     options = {
         "isa": program.isa,
         "cpu": cpus or program.cpu,
         "threads": program.threads if program.threads > 1 else None,
-        "batch": reading.get("batch"),
+        "batch": reading.batch,
         "reference": program.graph.reference,
-        "input-bits": codes.get("bits"),
-        "input-scale": codes.get("scale") if codes.get("scale") != 1 else None,
-        "input-encoding": codes.get("encoding"),
+        "input-bits": codes.bits if codes else None,
+        "input-scale": codes.scale if codes and codes.scale != 1 else None,
+        "input-encoding": codes.encoding if codes else None,
         "weights-file": has_weights_file,
         "name": name,
     }
-    inputs = [f" --shape {each}={_text_of_sizes(sizes)}" for each, sizes in shapes.items()]
-    inputs += [f" --fix {each}={value}" for each, value in fixed.items()]
+    inputs = [f" --shape {each}={_text_of_sizes(sizes)}" for each, sizes in reading.shapes.items()]
+    inputs += [f" --fix {each}={value}" for each, value in reading.fixed.items()]
     return f"{command('compile', 'MODEL.onnx', options)}{''.join(inputs)} -o FOLDER"
 
 
@@ -82,7 +83,7 @@ class NetworkText:
     """The C of a program under `name`, with buffers at the places of a plan.
 
     `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
-    `reading` says how the ONNX file was read, as the certificate has it: the header names the command.
+    `reading` says how the model file was read: the header names the command.
     """
 
     name: str
@@ -90,7 +91,7 @@ class NetworkText:
     plan: ArenaPlan
     golden: Golden | None = None
     has_weights_file: bool = False
-    reading: Mapping[str, Any] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
         require_name(self.name)
