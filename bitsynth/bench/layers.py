@@ -1,6 +1,6 @@
 """Layers timed round after round, every subject in turn, and each low-bit one against the fastest baselines.
 
-A sample is the fastest of a round's calls: what others do to the machine is no part of it. Comparisons are made
+A sample is the fastest of a round's calls, so other load on the machine is no part of it. Comparisons are made
 within a round.
 """
 

@@ -109,7 +109,7 @@ def in_form(
 
 
 def _call_repeatedly(conv: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
-    """Return a call that calls the layer on `values` `times` times, as Python does, and what it gives."""
+    """Return a function that calls the layer on `values` `times` times, as Python does, and the layer's results."""
 
     def call() -> None:
         for _ in range(times):

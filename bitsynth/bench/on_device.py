@@ -26,7 +26,7 @@ def measure(
 ) -> tuple[Measured, LayersReport | None]:
     """Return the board's answer, and a report of its times; None if an emulator ran it, whose times mean nothing.
 
-    Layers are those for `cpu`, or if that is "" for the board's own processor.
+    Layers are for `cpu`, or if that is "" for the board's own processor.
     """
     layers = [layer for layer in LAYERS if layer.name in names]
     cpu = cpu or board.cpu(isa)

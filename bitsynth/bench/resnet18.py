@@ -42,7 +42,7 @@ class ResNetLayer:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those with padding included."""
+        """Multiply-accumulates, including the ones with padding."""
         return self.out_height**2 * self.out_channels * self.in_channels * self.kernel**2
 
 

@@ -38,7 +38,7 @@ def setting(
 ) -> dict[str, str]:
     """Return machine, processor, load, Python, versions of `packages`, compilers for `isas`, commit and command.
 
-    The commit is `measured_at`, or that of now.
+    The commit is `measured_at`, or the current one.
     """
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": here().title}
     if hasattr(os, "getloadavg"):

@@ -111,7 +111,7 @@ class _Command(_FlagOfHelp, TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """A command of which only name and summary are known until it is run, or its own help is asked for."""
+    """A command that is imported when it runs or its help is asked for; before, only name and summary are known."""
 
     def __init__(self, entry: CommandEntry) -> None:
         super().__init__(entry.name, help=entry.summary, rich_help_panel=entry.panel)

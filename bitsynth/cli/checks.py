@@ -1,4 +1,4 @@
-"""Checks of `bitsynth doctor`: which tools are installed, and what to do about missing ones."""
+"""Checks of `bitsynth doctor`: which tools are installed, and how to get missing tools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PACKAGES = (
 _FOR_OTHERS = ("ziglang", "unicorn", "pyelftools")
 """Packages that code of this processor does not need where a compiler is installed."""
 _SHIPPED = {"depthwise": "depthwise kernels", "elementwise": "elementwise programs"}
-"""What the files that ship are, by the name of their folder; those in other folders are microkernels."""
+"""The kinds of files that ship, by the name of their folder; files in other folders are microkernels."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DoctorReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every instruction set can be run, those of BITSYNTH_ISA too."""
+        """Whether every instruction set can be run, sets of BITSYNTH_ISA too."""
         is_faulty = any(f.name == _OWN_SETS and not f.ok for f in self.findings)
         return bool(self.verdicts) and not is_faulty and all(v.run != "cannot" for v in self.verdicts)
 

@@ -28,7 +28,7 @@ def set_and_processor(isa: str, cpu: str) -> tuple[str, str]:
         return isa, cpu
     first, *others = table.cpu
     output.warning(
-        f"this processor ({here().title}) has no cost model in {isa}: cycles are those of {first}"
+        f"this processor ({here().title}) has no cost model in {isa}: cycles are for {first}"
         + (f"; name another with --cpu: {', '.join(others)}" if others else "")
     )
     return isa, ""

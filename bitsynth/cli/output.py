@@ -144,7 +144,7 @@ def close_quietly() -> None:
 
 
 def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), gap: int = 2) -> Table:
-    """Return a plain table: the columns in `right` are numbers, those in `whole` are never folded."""
+    """Return a plain table: the columns in `right` are numbers, the columns in `whole` are never folded."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(

@@ -70,7 +70,7 @@ def verdict_facts(name: str, lines: Sequence[ReportLine], *, discharged: bool, s
 
 
 def print_lines(*lines: ReportLine) -> None:
-    """Print report lines; those that are not free are aligned in columns."""
+    """Print report lines; lines that are not free are aligned in columns."""
     inner = [line for line in lines if not line.free]
     first = max((len(line.cells[0]) for line in inner), default=0)
     second = max((len(line.cells[1]) for line in inner), default=0)

@@ -25,9 +25,9 @@ from bitsynth.printable import show
 class Names:
     """A source of names that nothing else has.
 
-    A file may call an edge anything: `input.1` (torch.onnx.export does), `x.codes`, `constant`. A name that the product
-    makes for an edge or a buffer must be none of the file's, not even that of an edge which a pass has removed: results
-    are compared with other runtimes by name.
+    A file may call an edge anything: `input.1` (torch.onnx.export does), `x.codes`, `constant`. A name that bitsynth
+    makes for an edge or a buffer must differ from all names of the file, also from names of edges that a pass has
+    removed: results are compared with other runtimes by name.
 
     Example: `Names({"x", "x.rows"}).make("x.rows")` is "x.rows_1", and "x.rows_2" when it is asked for again.
 

@@ -1,7 +1,7 @@
 """Warnings of integer sums that may overflow their type in the file, and of biases that were clipped to its limits.
 
-Integers wrap, by the standard and in every runtime, so the results of such a network are defined, but hardly what was
-meant: tools that quantize a bias by too small a scale clip it to the limits of int32.
+Integers wrap, by the standard and in every runtime. So the results of a network with overflowing sums are defined, but
+hardly intended: tools that quantize a bias by too small a scale clip it to the limits of int32.
 """
 
 from __future__ import annotations

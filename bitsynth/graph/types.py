@@ -33,7 +33,7 @@ class Integers:
     """The type of an edge of integers n from `low` to `high`, every `step`-th, for the numbers scale * (n - zero).
 
     They are codes of a quantizer, or accumulators. The four arrays broadcast to the shape of the edge: one value for
-    all, or one for each channel, row of weights or block. Scales are those of the file or products of two of them,
+    all, or one for each channel, row of weights or block. A scale is a scale of the file, or a product of two of them,
     which float64 holds exactly.
     """
 
@@ -176,7 +176,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def full_range(dtype: str) -> Integers:
-    """Return all integers of a type; of 64-bit types those that float64 holds."""
+    """Return all integers of a type; for 64-bit types the integers that float64 holds."""
     low, high = limits(dtype)
     return Integers.between(max(low, -_MAX_FLOAT64_INTEGER), min(high, _MAX_FLOAT64_INTEGER))
 

@@ -17,10 +17,10 @@ from bitsynth.spec.options import MAX_THREADS
 
 
 def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progress: Progress = silent) -> None:
-    """Compile `layers` before their first calls, those of one kernel together, once.
+    """Compile `layers` before their first calls, once for all layers of a kernel.
 
     Args:
-        layers: Layers; those that are compiled take no time.
+        layers: Layers; a layer that is compiled already takes no time.
         workers: Compilers at a time; as many as this process may use cores if None.
         progress: Hears how many libraries of all are compiled.
 

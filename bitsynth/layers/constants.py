@@ -234,7 +234,7 @@ def _by_width(g: Geometry, width: int, columns: NDArray[np.int64]) -> NDArray[np
 
 
 def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int64]:
-    """Return the correction (groups, KH + 1, KW + 1, width) of taps on padding, of which each code has one of `terms`.
+    """Return the correction (groups, KH + 1, KW + 1, width) of taps on padding; each code adds one of `terms`.
 
     Each is the sum over the taps above and left of it.
     """

@@ -30,8 +30,8 @@ LayerT = TypeVar("LayerT", bound="Conv2d")
 class Conv2d:
     """A convolution of low-bit activations and weights (CGO 2020, section 3), exact to the bit.
 
-    It gives int32 sums, or what `epilogue` makes of them. A layer keeps copies of what it is given. Copied or
-    pickled, it keeps its plan, unless another machine cannot run that; one of a `Pool` is copied with that, and
+    It gives int32 sums, or the results of `epilogue`. A layer keeps copies of its arguments. A copied or pickled layer
+    keeps its plan, unless another machine cannot run it. A layer with a `Pool` shares the pool with its copies, and
     cannot be pickled.
 
     Args:
@@ -50,8 +50,8 @@ class Conv2d:
         weight_zero_point: The value of weights that stands for 0, of unsigned ones: products are of (weight - this).
         bias: Integers that are added to the sums, one a channel, or one for all.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
-        out_layout: The layout of results; if None as `layout`, but "NHWC" if that is "packed" and results are no
-            codes. Those of layout "packed" are `Packed`.
+        out_layout: The layout of results; if None as `layout`, but "NHWC" if that is "packed" and results are no codes.
+            Results of layout "packed" are `Packed`.
         out_encoding: The values that packed results stand for; only a layer of this `act_encoding` takes
             them. None for any.
         isa: An instruction set, or "auto" for the best this processor has.
@@ -89,7 +89,7 @@ class Conv2d:
     """
 
     _flat: FlatImage | None = None
-    """The image of which the features of a dense layer consist."""
+    """The image whose elements are the features of a dense layer."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class Dense(Conv2d):
         w_bits: Bits of weights, 1 to 8.
         flatten: (height, width, channels) of images that the layer reads instead, flat or not, as a convolution of its
             layout gives them: codes (N, H, W, C), or words of each pixel's channels.
-        flatten_order: The order of such features in `weight`: "NCHW", as PyTorch flattens images, or "NHWC".
+        flatten_order: The order of an image's features in `weight`: "NCHW", as PyTorch flattens images, or "NHWC".
         **options: Options of `Conv2d` that do not concern a window.
 
     Raises:
@@ -82,7 +82,7 @@ class Dense(Conv2d):
         return _vectors(super()._run(codes[None, None], more))
 
     def _residual(self, given: Any, count: int) -> NDArray[Any] | None:
-        """Return a residual of `count` vectors as that of their line of pixels."""
+        """Return a residual of `count` vectors as the residual of a line of `count` pixels."""
         checked = self.packed.residual_operand(given, (count, self.geometry.out_channels))
         return None if checked is None else checked[None, None]
 

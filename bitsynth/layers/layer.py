@@ -21,7 +21,7 @@ from bitsynth.run.runner import Runner
 
 Call = Callable[[], int]
 Results = Any
-"""An array of results, or a tuple of it and one of the sums that a residual's `keep_sum` keeps."""
+"""An array of results; or a tuple of this array and the array of sums that a residual's `keep_sum` keeps."""
 Tensors = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], NDArray[Any] | None]
 """Codes, residual, results and kept sums of a call."""
 PARTS = ("run", "pack")

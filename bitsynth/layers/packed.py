@@ -136,7 +136,7 @@ class PackedLayer:
     def _compute_codes(self) -> NDArray[np.uint8]:
         """Return the weights' codes as the kernel sees them: the value of each code of the layer is encoded once.
 
-        Of weights that are given at each call return those that bound all sums.
+        If weights are given at each call, return the weights that bound all sums.
         """
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
         if self.codes is None:

@@ -14,11 +14,11 @@ WORD_CHANNELS = 64
 
 
 class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
-    """Words of codes, 64 channels a word, that know what they hold: an array of uint64, (N, H, W, words).
+    """Words of codes, 64 channels a word, with their bits, encoding and channels: an array of uint64, (N, H, W, words).
 
-    Layers whose `out_layout` is "packed" give them, `pack` makes them; a layer that reads packed words refuses those
-    of another width, encoding or number of channels. Parts along the leading axes and copies are `Packed` too; what
-    numpy computes of words is a plain array, which layers also take, but of which only the size can be checked.
+    Layers whose `out_layout` is "packed" give them, `pack` makes them; a layer that reads packed words refuses words of
+    another width, encoding or number of channels. Parts along the leading axes and copies are `Packed` too. Results of
+    numpy's operations are plain arrays; layers take these as well, and can only check their size.
 
     Args:
         words: uint64 (..., `packed_words`): for every 64 channels a word a bit; bit 8 b + q of it is channel 8 q + b.

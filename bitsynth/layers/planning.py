@@ -127,11 +127,11 @@ _KEPT: ContextVar[dict[Any, LayerPlan] | None] = ContextVar("kept plans", defaul
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """A layer decided: the schedule that runs `spec`, where that is from, in words, and the cached kernel it names.
+    """A layer decided: the schedule that runs `spec`, its origin in words, and the cached kernel that it names.
 
-    `isa`, `threads` and `cpu`, "" if that is not known, are what it was decided for; `computed` is `spec` as the kernel
-    sees it, of wider operands if the schedule says so. SpecError if no such kernel is cached, or its sums may leave
-    int32.
+    The decision was made for `isa`, `threads` and `cpu`, "" if the processor is not known. `computed` is `spec` as the
+    kernel sees it, with wider operands if the schedule says so. SpecError if the kernel is not cached, or its sums may
+    leave int32.
     """
 
     spec: LayerSpec
@@ -172,7 +172,7 @@ class LayerPlan:
 
     @property
     def processor(self) -> str:
-        """The processor whose cycles were counted: `cpu`, or the first one of the set that has the needed features."""
+        """The processor whose cycles were counted: `cpu`, or the set's first processor with the needed features."""
         processors = self.kernel.cost.cycles
         return self.cpu if self.cpu in processors else next(iter(processors))
 
@@ -273,7 +273,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
 
 
 def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
-    """Return the tuned schedule, else that of one thread, else the default; its origin in words; its processor."""
+    """Return the tuned schedule, else the one for one thread, else the default; its origin in words; its processor."""
     default, rows, usual = default_schedule(spec, isa, cpu=cpu), spec.out_rows, cpu or cpu_for(isa)
     if default.method == DEPTHWISE:
         return default, "default", usual
@@ -302,7 +302,7 @@ def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "") -> LayerSchedule:
     """Return the schedule of fewest expected cycles of `cpu`, or this processor; raise NoKernel without a kernel.
 
-    Estimated are those of schedules, predicted those of methods that are close.
+    Cycles of schedules are estimated; if methods are close, their cycles are predicted.
     """
     cpu = cpu or cpu_for(isa)
     estimates: list[Estimate | DepthwiseEstimate] = [*depthwise.list_estimates(spec, isa, cpu=cpu)[:1]]
@@ -325,8 +325,8 @@ def default_of(task: TuningTask) -> LayerSchedule:
 def rank(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
     """Return all ways to run `spec` by cached kernels that `fits`, fastest estimate first; raise NoKernel if none.
 
-    By default those that run here: `candidates`; of fip for processors whose tiles predicted cycles choose, which are
-    not in order. Cycles are those of `cpu`, of the first processor of a set's if it is none of them.
+    By default kernels fit that run here (`candidates`). Kernels of fip are only for out-of-order processors whose tiles
+    are chosen by predicted cycles. Cycles are counted on `cpu`, or on the set's first processor if the set lacks `cpu`.
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
     usable = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
@@ -348,7 +348,7 @@ def rank(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> 
 
 
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
-    """Yield the kernels without those that differ from an earlier one in their operands alone."""
+    """Yield the kernels of wider operands, but none that differs from an earlier one in its operands alone."""
     seen = set()
     for operands, wide in list_widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):
@@ -368,7 +368,7 @@ def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
 def tile_rows(kernel: Kernel, pixels: int) -> list[int]:
     """Return the rows of a tile to try: fewer waste less of an image's last tile, but load weights more often.
 
-    An image of few pixels, such as the one of a dense layer, fills a tile that has no more rows than pixels.
+    An image of few pixels, such as a dense layer's, fills a tile that has no more rows than pixels.
     """
     fewest = max(1, 3 * kernel.rows // 4)
     tried = [*([pixels] if pixels < fewest else []), *range(fewest, kernel.rows + 1)]

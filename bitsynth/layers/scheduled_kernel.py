@@ -37,7 +37,7 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
 
 
 def _without_zero(kernel: MatmulKernel, spec: MatmulSpec) -> MatmulKernel:
-    """Return the kernel whose sums are those of `spec`, whose weights have a zero point, but for what rows add."""
+    """Return the kernel for `spec`, whose weights have a zero point: its sums differ only by the rows' addends."""
     if (plain := plain_product(kernel.entry.kernel, spec)) is None:
         raise SpecError(f"{kernel.name} has no sums of rows, which {spec.wgt} weights want")
     return MatmulKernel(kernel.proved_entry, plain)

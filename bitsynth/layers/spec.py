@@ -32,12 +32,12 @@ def check_zero_point(value: Any) -> None:
 class LayerSpec:
     """A convolution of activations `act` and weights `wgt`: all of it but the weights' values and the epilogue.
 
-    `layout` is that of activations in memory and `out_layout` that of results, as activations if it is empty:
-    "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). `image`, (height, width) in pixels, is what a
-    schedule is chosen for; the layer takes any. `out_encoding` says which values packed results stand for, "" for any.
-    `zero_point` is the value of activations that stands for 0: products are of (activation - zero point), and padding
-    has it. `flat` is the image that a dense layer's features are, if they are one. SpecError for an unknown layout or
-    encoding, or an image of no size.
+    `layout` is the layout of activations in memory, and `out_layout` the layout of results, as activations if it is
+    empty: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`). The schedule is chosen for `image`,
+    (height, width) in pixels; the layer takes any size. `out_encoding` says which values packed results stand for, ""
+    for any. `zero_point` is the value of activations that stands for 0: products are of (activation - zero point), and
+    padding has it. `flat` is the image that a dense layer's features are, if they are one. SpecError for an unknown
+    layout or encoding, or an image of no size.
     """
 
     act: MatmulOperand

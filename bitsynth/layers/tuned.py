@@ -118,9 +118,9 @@ def path_of(folder: Path, task: TuningTask) -> Path:
 
 
 def store(record: TuningRecord, folder: Path) -> Path:
-    """Write one record, in one step, next to those of other processes; ToolError if that fails.
+    """Write one record, in one step, next to other processes' records; ToolError if that fails.
 
-    It replaces that of the same task and kind of processor, and comes before those of other kinds.
+    It replaces the record of the same task and kind of processor, and precedes the records of other kinds.
     """
     path = path_of(folder, record.task)
     with hold_lock(
@@ -175,8 +175,9 @@ _REMEDY = "`bitsynth tune` makes it anew"
 def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, str]]:
     """Yield the user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
-    If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
-    another. If layers are for a processor `cpu`, only those of one of that name. Warns of what is damaged.
+    If this processor runs the instruction set, only records of its own kind are taken: a schedule that is fast on one
+    kind need not be fast on another. If layers are for a processor `cpu`, only records of a processor of that name are
+    taken. Warns of damaged files.
     """
     for folder in (paths.user_schedules(), paths.shipped_schedules()):
         path = path_of(folder, task)

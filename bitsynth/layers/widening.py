@@ -1,4 +1,4 @@
-"""Layers on kernels of wider operands: where products of bytes cost as much as those of fewer bits, or less.
+"""Layers on kernels of wider operands: where products of bytes cost no more than products of fewer bits.
 
 Activations keep their codes, and weights their values. A code that stands for another value than itself moves the value
 that stands for 0 instead: the products are of the same numbers. QNN (section 4) legalizes types for a target so.
@@ -56,7 +56,7 @@ def find_problem(spec: LayerSpec, operands: str) -> str | None:
 
 
 def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
-    """Return the value that stands for 0 where codes have those of `act`, which lie as far apart."""
+    """Return the value that stands for 0 if codes have the values of `act`, which lie as far apart."""
     return spec.zero_point - spec.act.offset + act.offset
 
 

@@ -41,7 +41,7 @@ _MIN_UNEVEN = 3.0
 """Weights that share a scale over channels are multiplied by factors where the largest range of these is at least 2**3
 times the geometric mean of all. Where ranges differ less, which is usual, they may lose as much as the edge gains."""
 _SMALLEST = 1e-12
-"""A range below this is that of a channel without numbers."""
+"""A channel with a range below this has no numbers."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,8 @@ def _ranges(
 
 
 def _weights_read(network: FloatModel, product: WeightedProduct) -> NDArray[np.float64] | None:
-    """Return the greatest weight of each channel read, relative to that of its row; None if rows read one channel."""
+    """Return the greatest weight of each channel read, relative to its row's greatest; None if rows read one
+    channel."""
     weights = np.abs(network.constants[product.weights].astype(np.float64))
     index = _channels_read(product, weights.shape)
     axis = product.channel_axis

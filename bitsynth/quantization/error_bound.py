@@ -44,7 +44,7 @@ _HALF = 0.5 + 2.0**-12
 _MOST32 = float(np.finfo(np.float32).max)
 """The largest float32 number: a run of either network may overflow above it."""
 _MAX_INDEX = 1 << 62
-"""What indices are limited to. Those near the ends of int64, which stand for the end of an axis, are no float64."""
+"""The limit of indices. Indices near the ends of int64, which stand for the end of an axis, are no float64."""
 _MAX_ELEMENTS = 1 << 24
 """The most elements of a convolution's windows at once."""
 
@@ -151,7 +151,7 @@ def bound_error(
     inputs: Mapping[str, tuple[float, float]],
     ranges: Mapping[str, tuple[float, float]],
 ) -> ErrorBound:
-    """Return how far outputs of a quantized model can be from those of the float network.
+    """Return how far outputs of a quantized model can be from the float network's outputs.
 
     Args:
         network: The float network.
@@ -176,7 +176,7 @@ def bound_error(
 
 @dataclass(frozen=True)
 class _Site:
-    """A node of the quantized network, and the spreads of its operands; None for those that are left out.
+    """A node of the quantized network, and the spreads of its operands; None for operands that are left out.
 
     `float_node` is the node of the float network that it stands for; None for one that corrects a bias.
     """
@@ -258,7 +258,7 @@ class _Walk:
                 known = Enclosure(*(np.full(result.exact.low.shape, end, np.float64) for end in limits))
                 result = Spread.of(result.exact.meet(known), result.quantized, result.error)
             if not all((side.magnitude <= _MOST32).all() for side in (result.exact, result.quantized)):
-                raise NoBound(f"numbers of {node.output[0]} may be above those of float32")
+                raise NoBound(f"numbers of {node.output[0]} may be beyond float32")
             self._spreads[node.output[0]] = result
         return self._spreads
 
@@ -387,7 +387,7 @@ def _product(x: Spread, w: Spread, matrix_of: Callable[[Floats64, Floats64], Flo
         rounding * matrix_of(side.magnitude, np.abs(weights.low))
         for side, weights in ((x.exact, w.exact), (x.quantized, w.quantized))
     ]
-    # the difference of weights is known to a rounding error, which is far below that of float32
+    # the difference of weights is known to a rounding error, which is far below float32's rounding error
     return Spread(exact, quantized, error + difference).with_room(room[0], room[1])
 
 
@@ -478,7 +478,7 @@ def _gemm(site: _Site) -> Spread:
 
 
 def _is_known(spread: Spread) -> bool:
-    """Return whether a spread is that of constants."""
+    """Return whether a spread belongs to constants."""
     return bool((spread.exact.low == spread.exact.high).all() and (spread.quantized.low == spread.quantized.high).all())
 
 

@@ -2,10 +2,9 @@
 
 The quantized network, as its QONNX file states it, is run forward with all its rounding; gradients take rounding for
 the identity (`torch_network`). It is trained to give the outputs of the float network
-(distillation, Hinton et al., 2015). Scales are trained too, as in LSQ (Esser et al., 2020), but for those of edges of
-more than 5 bits. Samples that are not trained on are held back, a fifth of those of the calibration, or all of them if
-there are others to train on: the state that does best on these is kept, which is that before fine-tuning if none does
-better.
+(distillation, Hinton et al., 2015). Scales are trained too, as in LSQ (Esser et al., 2020), except scales of edges of
+more than 5 bits. Samples that are not trained on are held back, a fifth of the calibration's, or all of them if there
+are others to train on: the state that does best on these is kept, which is that before fine-tuning if none does better.
 
 Parameters are real numbers. The network has what `_Parameters.constants` makes of them: scales of few significant bits,
 and biases of whole accumulators, as the kernels need them.
@@ -100,7 +99,7 @@ class Tuned:
         held_back: The samples of the calibration that were not trained on.
         trained: How many samples were trained on.
         steps: The steps that were done.
-        is_better: Whether the corrections are better on the held-back samples than those before.
+        is_better: Whether the corrections are better on the held-back samples than all before.
     """
 
     corrections: Corrections
@@ -159,7 +158,7 @@ class _Parameters:
             grid, rounded = corrections.weights.get(name) or calibration.weights(product, widths.codes(name))
             self._units[name] = network.tensor(grid.scale)
             self._add("scale", name, np.log(grid.scale.astype(np.float64)))
-            # Those of the float network, near the middle between two codes, would leave their codes at once.
+            # The float network's weights, near the middle between two codes, would leave their codes at once.
             self._add("weights", name, np.rint(rounded / grid.scale))
             if name in self._biases:
                 bias = network.constants[self._biases[name]].numpy()
@@ -375,7 +374,7 @@ def fine_tune(
         labels: The class of each item; None if outputs are no scores of classes.
         length: How long it is trained.
         progress: Hears what is being done.
-        others: Samples to train on, all of them; None for four fifths of those of the calibration.
+        others: Samples to train on, all of them; None for four fifths of the calibration's.
     """
     rng, count = np.random.default_rng(length.seed), len(calibration.samples)
     model = write_model(calibration, widths, corrections)

@@ -5,7 +5,7 @@ ONNX Runtime folds constants and batch norm first. Then an edge gets a quantizer
 * a product with constant weights reads it: its bits are searched;
 * two of an operator's inputs are computed at run time, as of a residual addition: all inputs are quantized, but one of
   an Add, whose accumulators the addition joins;
-* a pool or a mean reads it, or several nodes do; but not if its numbers are those of an output.
+* a pool or a mean reads it, or several nodes do; but not if its numbers are an output's numbers.
 
 Every other edge is between a product and its quantizer, so that its operator is fused into the layer. That holds inside
 an activation written out in several operators, as x * Sigmoid(x), too: its paths fork at one edge and join again.
@@ -163,7 +163,7 @@ class WeightedProduct:
         edge: The edge of its activations.
         weights: The name of its weights, a constant.
         output: The edge of its result.
-        channel_axis: The axis of the weights that is that of output channels.
+        channel_axis: The axis of output channels in the weights.
         group: Groups of a convolution.
     """
 
@@ -267,7 +267,7 @@ class FloatModel:
 
     @cached_property
     def searched_edges(self) -> tuple[str, ...]:
-        """The edges of activations whose bits are searched, in order: those that products read, but inputs."""
+        """The edges of activations whose bits are searched, in order: edges that products read, except inputs."""
         return tuple(dict.fromkeys(p.edge for p in self.products if p.edge not in self.inputs))
 
     @cached_property
@@ -300,7 +300,8 @@ class FloatModel:
         return frozenset(edge for node in self.model.graph.node for edge in self._inside_function(node))
 
     def _inside_function(self, node: Any) -> set[str]:
-        """Return the edges between a node of several operands and the one edge of which they are functions, if any."""
+        """Return the edges between a node of several operands and the single edge that they are functions of, if
+        any."""
         places, inside, names = self._places, set[str](), {node.name}
         open_edges = set(self._find_computed_inputs(node)) if node.op_type in _ELEMENTWISE else set[str]()
         while len(open_edges) > 1 and len(names) < _MAX_FUNCTION_NODES:

@@ -22,7 +22,7 @@ class Loss:
 
     Args:
         mean: Over the samples.
-        error: The standard error of the mean, of accuracy: a search among many choices finds those that do well on
+        error: The standard error of the mean, of accuracy: a search among many choices finds choices that do well on
             these samples by chance. So the bound is for the sum of both.
     """
 
@@ -103,7 +103,7 @@ def goal_of(
     what: str = minimize or ("loss" if loss is None and bounded_cost else "cycles")
     assert _is_quantity(what)
     if what == "loss" and not bounded_cost:
-        raise SpecError("the least loss is that of the most bits; give a bound of cycles or bytes too")
+        raise SpecError("the most bits lose least; give a bound of cycles or bytes too")
     return SearchGoal(what, DEFAULT_LOSS if loss is None and what != "loss" else loss, cycles, bytes)
 
 

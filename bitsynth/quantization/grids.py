@@ -78,7 +78,7 @@ class WeightCodes(NamedTuple):
 
     Args:
         bits: Bits of a code.
-        bipolar: Whether codes are odd, as those of 1 bit are in any case; else they are as many below 0 as above.
+        bipolar: Whether codes are odd, as codes of 1 bit always are; else there are as many below 0 as above.
     """
 
     bits: int

@@ -1,8 +1,8 @@
 """Predicted costs of the layers of a compiled network, and of the same layers with other codes of weights.
 
-Cycles are those of accumulators and packing, sums of activations included, by the model that chose a layer's schedule,
-and of the epilogue's programs. Other codes of weights take another kernel and schedule, but keep the epilogue. So one
-compiled network gives the costs of all codes of its weights.
+Cycles are counted for accumulators and packing, sums of activations included, by the model that chose a layer's
+schedule, and of the epilogue's programs. Other codes of weights take another kernel and schedule, but keep the
+epilogue. So one compiled network gives the costs of all codes of its weights.
 
 Given:  a layer of the network compiled for AVX2 with 2-bit activations and 8-bit weights, which takes 18,234 cycles
 Result: 11,078 cycles with 2-bit weights, whose kernel counts bits; 10,948 with 3 bits, by another kernel
@@ -30,7 +30,7 @@ from bitsynth.quantization.grids import WeightCodes
 
 
 def find_layers(products: Iterable[WeightedProduct], program: NetworkProgram) -> dict[str, LayerStep]:
-    """Return the layer that computes each product, by the product's name in the file; none for those in plain C."""
+    """Return the layer that computes each product, by the product's name in the file; products in plain C have none."""
     of_node = {node: step for step in program.steps if isinstance(step, LayerStep) for node in step.nodes}
     nodes = {node.source: node.name for node in program.graph.nodes if node.op in PRODUCTS}
     names = {product.name: nodes.get(f"{product.op} {product.name}", "") for product in products}

@@ -67,7 +67,7 @@ def _crossing(graph: Any, place: int) -> list[str]:
 
 
 def _part(model: Any, known: _Values, edges: Sequence[str]) -> Any:
-    """Return the model of the nodes that compute some edges from those that are known."""
+    """Return the model of the nodes that compute some edges from known edges."""
     needed, nodes = set(edges), []
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):

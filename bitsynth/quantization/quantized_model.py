@@ -44,7 +44,7 @@ class Widths:
 
 @dataclass(frozen=True)
 class Corrections:
-    """Constants of products, and grids of edges, that differ from those of the calibration.
+    """Constants of products, and grids of edges, that differ from the calibration's.
 
     Args:
         bias: Numbers (channels,) to add to the results of products, by product.
@@ -268,7 +268,7 @@ class _Writer:
 
 
 def _count_written_bits(grid: QuantizerGrid) -> int:
-    """Return the bits of a quantizer in the file: odd codes lie among those of a bit more that are symmetric around 0.
+    """Return the bits of a quantizer in the file: odd codes lie among the codes of a bit more, symmetric around 0.
 
     Readers see that all of the constant weights are odd: -3, -1, 1 and 3 are codes of 2 bits.
     """
@@ -289,7 +289,7 @@ def write_model(
         calibration: The float network, with the grids of its quantizers.
         widths: The bits of every quantizer.
         corrections: Other weights and biases of products.
-        runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are those of the format.
+        runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are the format's operators.
         file_format: "qonnx"; "qcdq" (QuantizeLinear, Clip, DequantizeLinear); or "qdq", of 8-bit activations.
 
     Raises:

@@ -74,7 +74,7 @@ class _Rows:
     Args:
         inputs: Of the quantized network, (rows, depth); None if weights are not fitted.
         results: Of the quantized network, (rows, channels).
-        wanted: The results that would give those of the float network.
+        wanted: The results that would give the float network's results.
     """
 
     inputs: NDArray[np.float32] | None

@@ -168,7 +168,7 @@ class QuantizationReport:
 
 
 def layer_choices(search: Search, widths: Widths, costs: Mapping[str, Cost]) -> tuple[LayerChoice, ...]:
-    """Return the choice of each product; `costs` has those of the products that layers compute."""
+    """Return the choice of each product; `costs` has the costs of products that layers compute."""
     return tuple(
         LayerChoice(
             product.output,
@@ -185,7 +185,7 @@ def layer_choices(search: Search, widths: Widths, costs: Mapping[str, Cost]) -> 
 
 
 def trial_points(trials: Sequence[Trial], chosen: Trial, by: CostName) -> tuple[TrialPoint, ...]:
-    """Return the points of trials; the front is that of loss and one of the costs."""
+    """Return the points of trials; the front is in loss and one of the costs."""
     front = pareto_front(trials, by)
     return tuple(
         TrialPoint(t.loss.mean, t.loss.error, t.cost.cycles, t.cost.bytes, t in front, t == chosen) for t in trials

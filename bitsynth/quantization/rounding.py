@@ -51,7 +51,7 @@ def fit_weights(
     Args:
         weights: The weights (channels, depth), from which directions that inputs rarely have do not move away.
         inputs: Rows of inputs (rows, depth).
-        missing: The results that are wanted, less those of `weights` (rows, channels).
+        missing: The results that are wanted, less the results of `weights` (rows, channels).
     """
     centred = inputs - inputs.mean(0)
     moments = (centred.T @ centred).astype(np.float64)
@@ -101,7 +101,7 @@ def _descend(
     grid: QuantizerGrid,
     moments: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return codes (channels, depth) less the zero point, none of which can be improved alone, or nearly so.
+    """Return codes (channels, depth) less the zero point; changing one code alone improves nothing, or nearly so.
 
     `gradient` is the error times the moments; a column's best real number is its own plus the gradient over the moment.
     """

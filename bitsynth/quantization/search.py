@@ -272,7 +272,7 @@ class Search:
         return self.labels.reshape(len(self.calibration.samples), -1)[list(samples)].reshape(-1)
 
     def find(self, goal: SearchGoal) -> Trial:
-        """Return the best trial that meets a goal, of those of this search; ImpossibleGoal if none does."""
+        """Return this search's best trial that meets a goal; ImpossibleGoal if none does."""
         first = self.measure(self.most_bits)
         if goal.loss is not None and not first.loss.fits(goal.loss):
             raise ImpossibleGoal(self._lossy(first, goal))
@@ -310,7 +310,7 @@ class Search:
             self._try(goal.with_costs(*(most and most * slack for most in (goal.cycles, goal.bytes))))
 
     def explore(self, by: CostName, points: int) -> None:
-        """Run the choices of least estimated loss at costs from the least to that of the most bits."""
+        """Run the choices of least estimated loss at costs from the least to the cost of the most bits."""
         most = self.measure(self.most_bits)
         cheapest = self.solve(SearchGoal(by, None, None, None))
         assert cheapest is not None
@@ -323,7 +323,7 @@ class Search:
     def _try(self, goal: SearchGoal) -> Trial | None:
         """Run the choice that meets a goal by the table; None if there is none.
 
-        The cost of the compiled network is not that of the table: bounds of cost are corrected until it keeps them.
+        The cost of the compiled network differs from the table's: bounds of cost are corrected until it keeps them.
         """
         overhead = max(self.state.overheads.values(), key=lambda cost: cost.cycles, default=Cost(0.0, 0.0))
         cycles, size = overhead.cycles, overhead.bytes
@@ -351,7 +351,7 @@ class Search:
         return None if chosen is None else self._widths(chosen)
 
     def _sensible_codes(self, product: WeightedProduct) -> list[Choice]:
-        """Return the codes of a product's weights but those that cost and lose no less than others.
+        """Return the codes of a product's weights, except codes that cost and lose no less than others.
 
         Such are often the codes of another encoding with as many bits: the same kernel computes both.
         """
@@ -459,7 +459,7 @@ def relative_errors(got: Sequence[FloatResults], wanted: Sequence[FloatResults])
 
 
 def _right(outputs: Sequence[FloatResults], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether the greatest number of the first output of each sample is that of its class."""
+    """Return whether the greatest number of each sample's first output is at the sample's class."""
     items = labels.size // len(outputs)
     classes = np.concatenate([output[0].reshape(items, -1).argmax(1) for output in outputs])
     right: NDArray[np.bool_] = classes == labels

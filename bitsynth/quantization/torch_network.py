@@ -2,7 +2,7 @@
 
 A network is run node by node, for a sample of the file's own shape; `torch.vmap` runs many samples together. Constants
 may be replaced in each run, by parameters that are trained. Quantizers compute what the file states. Their gradients
-are those of LSQ (Esser et al., 2020, section 2): rounding counts as the identity, limits count as limits.
+are LSQ's (Esser et al., 2020, section 2): rounding counts as the identity, limits count as limits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TorchNetwork:
     """A network that PyTorch runs.
 
     Args:
-        model: The ONNX model, whose quantizers are those of QONNX.
+        model: The ONNX model, with quantizers of QONNX.
         double: Whether numbers are float64; else float32.
 
     Raises:

@@ -25,7 +25,7 @@ Ranked = list[tuple[LayerSchedule, Timing]]
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The schedule to take and its times; the number of trials of the study, and the reasons of those that failed."""
+    """The schedule to take and its times; the number of trials of the study, and why failed trials failed."""
 
     schedule: LayerSchedule
     timing: Timing

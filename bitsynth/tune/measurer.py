@@ -38,13 +38,13 @@ class Measurer(Protocol):
 
     @property
     def longest_s(self) -> float:
-        """Seconds after which `measure` is through, but for what it takes to end what it started."""
+        """Seconds after which `measure` returns, apart from the time to end the processes that it started."""
         ...
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """Time the default and `schedule` alternately, `rounds` times each; TrialFailed if that fails.
 
-        Refuted if its results are not those of the default schedule, to the bit.
+        Refuted if its results differ from the default schedule's in any bit.
         """
         ...
 

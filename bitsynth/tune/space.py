@@ -108,7 +108,7 @@ class Space:
 def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
     """Return all choices of kernels that `fits`, by default that run here; NoKernel if none is cached.
 
-    The model's cycles are those of `cpu`, or of the processor here.
+    The model's cycles are for `cpu`, or for the processor here.
     """
     estimates = rank(task.layer(), task.isa, fits, cpu or cpu_for(task.isa))
     kernels = {_name(p.candidate): p.candidate for p in estimates}

@@ -236,7 +236,7 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
 
 
 def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> Study:
-    """Return the study of `task` in the file, which may hold those of others; begun if there is none.
+    """Return the study of `task` in the file, which may hold other tasks' studies; begin it if there is none.
 
     SpecError if the file is not such a file, or the study has another `fingerprint`; ToolError if it cannot be written.
     """

@@ -102,7 +102,7 @@ REFUSED = {
     "out_encoding of others": (lambda: Conv2d(W, 2, 1, out_encoding=cast(Any, np.zeros(2))), "unknown encoding array"),
     "ternary of 4 codes": (
         lambda: Conv2d(W, 2, 1, epilogue=Thresholds([1, 2, 3]), out_encoding="ternary"),
-        "codes of 2-bit ternary go to 2, and those of the epilogue to 3",
+        "codes of 2-bit ternary go to 2, and the epilogue's codes to 3",
     ),
     "described lists": (lambda: Conv2d(W, 2, 1).describe(cast(Any, [1, 2])), "codes are a numpy array, not list"),
 }

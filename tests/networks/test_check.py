@@ -260,7 +260,7 @@ def test_what_differs_ends_with_1(made, net, tmp_path, ended, monkeypatch):
     onnx.save(made, path)
     monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: net)
     _, err = ended(1, "check", str(path), "--count", "1")
-    assert "error: y: 1 of 12 codes are not those of the reference exact" in err
+    assert "error: y: 1 of 12 codes differ from the reference exact" in err
 
 
 @pytest.mark.parametrize("array", [np.full((1, 1, 4, 5), "x"), np.zeros((1, 1, 4, 5), np.complex64)])

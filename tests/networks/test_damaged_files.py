@@ -344,7 +344,7 @@ def test_options_that_make_no_sense():
     for options, why in (
         ({"batch": 0}, "batch is 0"),
         ({"batch": "two"}, "batch is 'two'"),
-        ({"reference": "tflite"}, "the reference tflite is that of TensorFlow Lite files alone"),
+        ({"reference": "tflite"}, "the reference tflite is for TensorFlow Lite files alone"),
         ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx, tflite"),
         ({"codes": InputCodes(0)}, "bits must be a whole number from 1 to 8, not 0"),
         ({"codes": InputCodes(2, encoding="gray")}, "unknown encoding 'gray'; known: unsigned"),

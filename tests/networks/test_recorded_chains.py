@@ -6,8 +6,8 @@ from support.fusion_cases import Small
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Reals, full_range
+from bitsynth.network.certificate.arrays import decode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
-from bitsynth.network.certificate.checker import array
 
 
 def recorded(builder: GraphBuilder, start: str) -> list[str]:
@@ -17,7 +17,9 @@ def recorded(builder: GraphBuilder, start: str) -> list[str]:
     chain.start("sum", graph.edges[start])
     for node in graph.nodes:
         chain.add(node)
-    constants = {name: " ".join(f"{x:g}" for x in np.ravel(array(text))) for name, text in chain.constants.items()}
+    constants = {
+        name: " ".join(f"{x:g}" for x in np.ravel(decode_array(text))) for name, text in chain.constants.items()
+    }
     return [f"{op.result} = {op.op} {', '.join(constants.get(x, x) for x in op.of)}" for op in chain.ops]
 
 

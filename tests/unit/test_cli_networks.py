@@ -181,7 +181,7 @@ def test_a_processor_without_a_cost_model_is_told_of(capsys, monkeypatch):
     monkeypatch.setattr(machines, "cpu_here", lambda table: "")
     assert machines.set_and_processor("auto", "") == ("avx2", "")
     err = capsys.readouterr().err
-    assert "has no cost model in avx2: cycles are those of zen5; name another with --cpu: skylake, zen4" in err
+    assert "has no cost model in avx2: cycles are for zen5; name another with --cpu: skylake, zen4" in err
     monkeypatch.setattr(machines, "cpu_here", lambda table: "zen4")
     assert machines.set_and_processor("auto", "") == ("avx2", "zen4")
     assert machines.set_and_processor("neon", "") == ("neon", "")

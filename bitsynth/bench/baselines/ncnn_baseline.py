@@ -1,6 +1,6 @@
 """ncnn: a network of one convolution, its input in the blocks of channels that its layers keep between them.
 
-int8 is what ncnn has: signed codes on both sides, products requantized to codes. fp32 may be Winograd's, which rounds.
+int8 has ncnn's form: signed codes on both sides, products requantized to codes. fp32 may be Winograd's, which rounds.
 """
 
 from __future__ import annotations

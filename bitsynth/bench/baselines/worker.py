@@ -3,7 +3,7 @@
 It reads a question from each line of standard input and writes an answer, both in JSON, until the input ends:
 
     ["C2", "C3"]                                         the layers to prepare
-    -> {"about": ..., "variants": ..., "problems": ...}  facts on the package, its variants, those that fail
+    -> {"about": ..., "variants": ..., "problems": ...}  facts on the package, its variants, variants that fail
     {"variant": ..., "layer": ..., "repeats": ...}       a measurement
     -> times in nanoseconds
 """

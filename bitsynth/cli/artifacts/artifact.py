@@ -130,7 +130,7 @@ KERNELS = ListTable(
     has_widths=True,
     notes=(
         "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
-        "figures are those in the files; --check computes them again",
+        "figures are as the files have them; --check computes them again",
         "bound and min are claims; `bitsynth verify` solves them again",
     ),
 )

@@ -93,7 +93,7 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]
         return output.count(len(programs), "alternative"), "none is cheaper"
 
     def statements(self) -> dict[str, Any]:
-        """Return the statement on results, and those on instructions."""
+        """Return the statement on results, and the statements on instructions."""
         return {"lemmas": [self.proved.statements[0]], "instructions": list(self.proved.statements[1:])}
 
 

@@ -232,7 +232,7 @@ def _measure_on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[Lay
 
 
 def _choose_sets(text: str) -> list[str]:
-    """Return the named instruction sets, or those with kernels that this processor runs; SpecError for none."""
+    """Return the named instruction sets, or all sets with kernels that this processor runs; SpecError for none."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
     from bitsynth.host import features

@@ -79,8 +79,8 @@ def network(
     contender that takes more than a second a call is measured once. Steps are measured one by one.
     An emulated instruction set is refused, because an emulator's times mean nothing.
 
-    With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime
-    if it is installed there.
+    With --device the network is compiled here, and its self-test and times are a board's, as are the times of ONNX
+    Runtime if it is installed there.
     """
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
@@ -162,7 +162,7 @@ def _measure_on_board(
 def _show(
     name: str, result: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
 ) -> None:
-    """Print the times, and why peers did not run; those that were `warned` of before are left out."""
+    """Print the times, and why peers did not run, but for peers that were `warned` of before."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
     table = output.fit_named_table(*(partial(_steps, result, weights, *form) for form in forms))
     output.write(_heading(name, result, clock), "", table, "", _peers(result), "", *_ends(result))

@@ -90,7 +90,7 @@ def check(
         output.write(f"the self-test is right on {answer.emulator or answer.before.title}")
     if wrong := result.first:
         raise Refuted(
-            f"{wrong.edge}: {wrong.differ[_OURS]:,} of {wrong.elements:,} {wrong.carries} are not those of the "
+            f"{wrong.edge}: {wrong.differ[_OURS]:,} of {wrong.elements:,} {wrong.carries} differ from the "
             f"reference {result.reference}; this is a fault of bitsynth: report it with the file"
         )
 

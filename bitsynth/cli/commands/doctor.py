@@ -1,4 +1,4 @@
-"""`bitsynth doctor`: list the tools that were found and those that are missing."""
+"""`bitsynth doctor`: list the tools that were found and the tools that are missing."""
 
 from __future__ import annotations
 

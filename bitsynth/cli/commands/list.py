@@ -165,7 +165,7 @@ def _write(table: ListTable, artifacts: list[_Listed]) -> None:
 def _table(table: ListTable, artifacts: list[_Listed], cpus: list[str], gap: int, *, brief: bool = False) -> Table:
     """Return a table with a row for each artifact.
 
-    A brief table has no columns after those of cycles, and shows a shipped kernel's variant alone as its origin.
+    A brief table has no columns after the cycles, and shows a shipped kernel's variant alone as its origin.
     """
     after = () if brief else table.after
     columns = (*table.before, *cpus, *after)

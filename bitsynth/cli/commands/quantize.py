@@ -117,7 +117,7 @@ FineTuneData = Annotated[
     typer.Option(
         "--finetune-data",
         metavar="FILE",
-        help="Inputs to train on, a file like that of --data; then none of --data is trained on.",
+        help="Inputs to train on, a file like the one of --data; then none of --data is trained on.",
         show_default="four fifths of --data",
     ),
 ]
@@ -167,7 +167,7 @@ def quantize(
     Runtime runs it too as qcdq or qdq.
 
     --finetune trains the network that was chosen, to give the float network's outputs: on four fifths of the samples,
-    or on those of --finetune-data.
+    or on the samples of --finetune-data.
 
     The loss is measured on the data given, after training on those that were not trained on; at the end by the compiled
     network where the instruction set runs here. Judge the result by other data. A search that was interrupted goes on
@@ -230,7 +230,7 @@ def quantize(
 
 
 def _require_other_file(option: str, path: Path, sources: Sequence[Path], front: Path | None) -> None:
-    """Raise SpecError if a file to write is a folder, one of the files that are read, or in the folder of the front."""
+    """Raise SpecError if a file to write is a folder, a file that is read, or in the folder of the front."""
     if path.is_dir() or (path.exists() and any(path.samefile(source) for source in sources)):
         raise SpecError(f"{option} {path}: a folder, or a file that is read; {_ADVICE}")
     if front and path.resolve().parent == front.resolve():

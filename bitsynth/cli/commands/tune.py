@@ -56,7 +56,7 @@ def tune(
 ) -> None:
     """Find faster schedules of layers by measuring.
 
-    The layers are those of ResNet-18, or one of your own. Every trial is compiled, compared with the default
+    The layers are ResNet-18's, or one of your own. Every trial is compiled, compared with the default
     schedule's results to the bit, and measured in turns with it in a process of its own. Trials are kept in the study's
     file as they end: the same command continues where an earlier one stopped, and several at a time share the work.
     From then on every layer with the same sizes, widths, image and threads that is given no schedule uses the result.

@@ -26,7 +26,7 @@ OfObject = Annotated[
     typer.Option(
         "--object",
         metavar="FILE",
-        help="Prove the kernel's function in this object, or those of a network in this library.",
+        help="Prove the kernel's function in this object, or a network's kernels in this library.",
         show_default=False,
     ),
 ]

@@ -36,7 +36,7 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
     """Prove kernels, packers and layers of a library at `path`, or of one that `compiler` builds, and keep a record.
 
     The certificates of the network are checked before. Refuted if machine code of a kernel is wrong or not understood,
-    or if that of a packer or layer is wrong; with `strict` also if one of them is not proved. Then nothing is written.
+    or if a packer or layer is wrong; with `strict` also if one of them is not proved. Then nothing is written.
     """
     from bitsynth.files import require_ours
     from bitsynth.network.certificate import objects
@@ -80,7 +80,7 @@ def verify_objects(name: str, path: Path | None, compiler: str | None, *, strict
 
 
 def _check(path: Path, say: Progress) -> CheckedCertificate:
-    """Return a certificate whose claims hold and whose C is that of its folder."""
+    """Return a certificate whose claims hold and whose C equals the C of its folder."""
     checked = check_claims(path, say, strict=False)
     checked.library, line = compare_c(checked, say)
     checked.lines.append(line)

@@ -35,7 +35,7 @@ ForCpus = Annotated[
     typer.Option(
         "--cpu",
         metavar="NAMES",
-        help="The processor to optimize for, such as a72; or several, of which the first serves all others too.",
+        help="The processor to optimize for, such as a72; or several: the first serves all other processors too.",
         show_default="this one, or the first of the set",
     ),
 ]

@@ -104,7 +104,7 @@ OutLayout = Annotated[
         "--out-layout",
         metavar="LAYOUT",
         help="Memory layout of results: NHWC, NCHW or packed.",
-        show_default="that of activations",
+        show_default="the layout of activations",
         rich_help_panel=_LAYER,
     ),
 ]

@@ -34,7 +34,7 @@ Threads = Annotated[
 ]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
 Rounds = Annotated[
-    int, typer.Option("--rounds", metavar="N", min=1, help="Rounds, in each of which everything is measured once.")
+    int, typer.Option("--rounds", metavar="N", min=1, help="Rounds; each round measures everything once.")
 ]
 Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to compare with.")]
 Trials = Annotated[

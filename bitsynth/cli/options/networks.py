@@ -1,4 +1,4 @@
-"""Options of networks: the file, what results are defined by, its inputs."""
+"""Options of networks: the file, the reference that defines results, its inputs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ InputCount = Annotated[
 ]
 NetworkName = Annotated[
     str,
-    typer.Option("--name", metavar="NAME", help="The name of the network in C.", show_default="that of the file"),
+    typer.Option("--name", metavar="NAME", help="The name of the network in C.", show_default="the file's name"),
 ]
 BecomesOn = Annotated[
     str,

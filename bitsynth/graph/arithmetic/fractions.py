@@ -86,7 +86,8 @@ def _digits(n: int) -> int:
 
 
 def _context(more: int) -> Context:
-    """Return a context of decimals: `more` digits than usual, exponents as large as those of fractions and squares."""
+    """Return a context of decimals with `more` digits than usual, and exponents as large as fractions and squares
+    need."""
     return Context(prec=_DIGITS + more, Emax=10**6, Emin=-(10**6))
 
 

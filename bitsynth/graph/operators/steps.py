@@ -91,7 +91,7 @@ def _unscale(site: Site, x: Quantity) -> Quantity:
 
 
 def _rescale(site: Site, x: Quantity) -> Quantity:
-    """Return accumulators times the scales of both factors, over that of the result; in float32 as ONNX Runtime."""
+    """Return accumulators times both factors' scales over the result's scale; in float32 as ONNX Runtime."""
     maths = site.maths
     first, second, over = site["factors"]
     zero = site["zero"] if site["zero_first"] else np.zeros(())
@@ -157,7 +157,7 @@ def _multiply_shift(site: Site, x: Any) -> Any:
 def _multiply_shift_operator() -> Operator:
     """Return the row of integers that are multiplied and shifted to the right.
 
-    It has one meaning under every reference: what it reads and gives are integers.
+    It has one meaning under every reference, as it reads and gives integers.
     """
 
     def infer(site: Site) -> list[Edge]:

@@ -1,7 +1,7 @@
 """Graph passes: each rewrites a graph to one of the same meaning.
 
 A file holds one pass, or two that are read together; the docstring of a pass shows what it does: "Given: ... Result:
-...". This list runs when a file has been read; `network/passes.py` lists those that run before a graph is lowered.
+...". The passes of this list run when a file has been read; the passes of `network/passes.py` run before lowering.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def fuse_padding(graph: Graph) -> Graph:
 
 
 def _fuse_conv(graph: Graph, makers: Mapping[str, Node], node: Node) -> Node | None:
-    """Return a convolution of a padded image as one of the image; None of other nodes."""
+    """Return a convolution of a padded image as a convolution of the image; None for other nodes."""
     pad = _find_pad(graph, makers, node.inputs[0]) if node.op == "conv" else None
     if pad is None:
         return None

@@ -1,4 +1,4 @@
-"""Quantizers that a file writes in several nodes are fused, and those that change nothing are dropped."""
+"""Fuse quantizers that a file writes in several nodes, and drop quantizers that change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fuse_quantizers(graph: Graph) -> Graph:
         if not _cuts_or_views(graph, node) or node.inputs[0] not in makers:
             continue
         if node.op == "view" and graph.reference == "tflite":
-            continue  # it subtracts a zero point before a product; what it reads is an edge of the file
+            continue  # it subtracts a zero point before a product; its input is an edge of the file
         maker = nodes[makers[node.inputs[0]].name]
         if maker.op in _QUANTIZERS and graph.only_reader(node.inputs[0]):
             fused = _fuse_quantizer(maker, node, edges)

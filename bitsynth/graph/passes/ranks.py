@@ -47,7 +47,7 @@ def rank_before_monotone(graph: Graph) -> Graph:
 
 
 def _find_start(node: Node, makers: Mapping[str, Node]) -> str:
-    """Find the first edge whose numbers have the order of those that a node ranks."""
+    """Find the first edge whose numbers have the same order as the numbers that a node ranks."""
     edge = node.inputs[0]
     while (maker := makers.get(edge)) and _keeps_order(maker, node.attributes["axis"]):
         edge = maker.inputs[0]

@@ -19,7 +19,8 @@ _CHANNELS = 1
 
 
 def merge_shuffles(graph: Graph) -> Graph:
-    """Replace each shuffle by one gather, none of which reads another; a convolution reads what was shuffled instead.
+    """Replace each shuffle by one gather of the unshuffled edge; convolutions read that edge, with weights in its
+    order.
 
     Given:
         %a = reshape(%x, 1x2x3xHxW); %b = transpose(%a, 0 2 1 3 4); %s = reshape(%b, 1x6xHxW)

@@ -22,7 +22,7 @@ _KINDS_BY_CHANNEL = ("elementwise", "step", "pool")
 _CHANNELS_KEPT_TOGETHER = 16
 """A multiple of this many channels is kept: kernels are fastest on whole registers of channels."""
 _CHANNELS_ON_FIRST_AXIS = ("thresholds",)
-"""Attributes whose first axis is that of channels; those of other arrays broadcast to the edge."""
+"""Attributes whose first axis is the channels; other arrays of attributes broadcast to the edge."""
 
 
 @dataclass(frozen=True)

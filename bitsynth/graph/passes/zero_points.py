@@ -58,7 +58,7 @@ def _find_difference(graph: Graph, makers: Mapping[str, Node], node: Node) -> No
 
 
 def _starts_at_zero(edge: Edge) -> bool:
-    """Return whether an edge carries integers of which the least is 0."""
+    """Return whether an edge carries integers whose least is 0."""
     return isinstance(edge.type, Integers) and edge.type.is_plain and edge.type.least == 0
 
 

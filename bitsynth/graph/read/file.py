@@ -143,7 +143,7 @@ def _require_text(model: Any) -> None:
 
 
 def name_of(node: Any) -> str:
-    """Return what errors call a node of a file: its operator, and its name or that of its first output."""
+    """Return the text by which errors name a node of a file: its operator, and its name or its first output's name."""
     return show(f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}")
 
 

@@ -197,7 +197,7 @@ class Quantizer:
             real: The float type of the division; by default the type of the edge.
             grid: The scale and zero point of the result: the numbers that the integers stand for.
             dtype: The type of the result in the file: an integer type, or the float type of dequantized numbers; by
-                default that of the edge.
+                default the type of the edge.
         """
         weights = node.graph.in_floats(edge)
         return node.add(

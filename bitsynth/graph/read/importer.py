@@ -199,7 +199,7 @@ class _Import:
         return concatenate(node, [node.reshape(edge, (1, *self.graph.edges[edge].shape)) for edge in edges], 0)
 
     def _read_inner(self, graph: Any, where: str, given: Mapping[str, str]) -> list[str]:
-        """Read a branch or the body of a loop, with the edges of its constants and inputs; return those of its outputs.
+        """Read a branch or the body of a loop, with the edges of its constants and inputs; return its outputs' edges.
 
         Its names are known in it alone: the other branch, and branches of other nodes, may have the same.
         """
@@ -225,7 +225,8 @@ class _Import:
         return float(value.reshape(-1)[0])
 
     def _describe_condition(self, condition: str, what: str) -> str:
-        """Return why what decides control flow, such as the condition of an If, is no constant, and what to do."""
+        """Return why an edge that decides control flow, such as the condition of an If, is no constant, and what to
+        do."""
         todo, inputs = [condition], list[str]()
         visited = {condition}
         while todo:
@@ -420,7 +421,7 @@ def read(
 
     Warns:
         BitsynthWarning: Sums of the file's integers may wrap, or a bias was clipped to a limit of int32; the message
-            names the node. Results are those of the file all the same.
+            names the node. The graph still computes what the file says.
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.
@@ -473,7 +474,7 @@ def _import(
 
     is_tflite = any(o.domain == TFLITE for o in model.opset_import)
     if reference == "tflite" and not is_tflite:
-        raise SpecError("the reference tflite is that of TensorFlow Lite files alone; name another one")
+        raise SpecError("the reference tflite is for TensorFlow Lite files alone; name another one")
     if batch is None and is_tflite:
         batch = 1  # which the shapes in the file hold, even of an open batch
 

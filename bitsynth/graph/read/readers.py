@@ -66,7 +66,7 @@ def reader_of(op: str, domain: str) -> Reader | None:
 
 
 def custom_operators() -> dict[str, tuple[str, ...]]:
-    """Return the names of the operators that are not of standard ONNX, by domain; "" has those of any other domain."""
+    """Return the names of operators outside standard ONNX, by domain; "" has the operators of any other domain."""
     return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": quantized.ANY_DOMAIN_READERS}.items()}
 
 
@@ -96,9 +96,9 @@ def _explain_unknown(op: str, domain: str) -> str:
 def default_reference(model: Any) -> str:
     """Return the reference of a file that names none.
 
-    TensorFlow Lite's for its files. ONNX Runtime's formulas for networks of its integer operators, for networks of
-    floats, and for those that compute the scale of a quantizer from their inputs: such scales are floats, rounded as
-    they are computed. Else exact.
+    That is TensorFlow Lite's for its files; ONNX Runtime's for networks of its integer operators, for networks of
+    floats, and for networks that compute a quantizer's scale from their inputs, as these scales are floats, rounded as
+    they are computed; else exact.
     """
     if any(node.domain == TFLITE for node in model.graph.node):
         return "tflite"

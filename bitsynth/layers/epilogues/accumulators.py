@@ -1,7 +1,7 @@
 """Accumulators as epilogues find them: int32 numbers, and the affine function that gives a layer's values.
 
-A layer's value is v = (F * s + r + c) >> h of an accumulator s, the affine term r of its row and that of its column, c.
-Programs take s itself: F, c and h go into their constants where that changes no result.
+A layer's value is v = (F * s + r + c) >> h, where s is an accumulator, r the affine term of its row and c the affine
+term of its column. Programs take s itself: F, c and h go into their constants where that changes no result.
 """
 
 from __future__ import annotations

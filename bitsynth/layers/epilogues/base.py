@@ -232,4 +232,4 @@ def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
         return
     operand, last = MatmulOperand(epilogue.bits, Encoding.parse(encoding)), epilogue.codes[1]
     if last > operand.codes[-1]:
-        raise SpecError(f"codes of {operand} go to {operand.codes[-1]}, and those of the epilogue to {last}")
+        raise SpecError(f"codes of {operand} go to {operand.codes[-1]}, and the epilogue's codes to {last}")

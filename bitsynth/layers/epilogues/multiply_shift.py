@@ -1,6 +1,6 @@
 """Fixed point as TensorFlow Lite has it: the accumulator times a multiplier of 31 bits, rounded twice, to codes.
 
-Both roundings are those of gemmlowp: `SaturatingRoundingDoublingHighMul` and `RoundingDivideByPOT`.
+Both roundings are gemmlowp's: `SaturatingRoundingDoublingHighMul` and `RoundingDivideByPOT`.
 """
 
 from __future__ import annotations

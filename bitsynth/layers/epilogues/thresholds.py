@@ -162,9 +162,9 @@ class Thresholds(CodesEpilogue):
 def fold_thresholds(sums: Accumulators, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return (levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
 
-    Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with
-    the row's addend, is below ceil(((T << h) - c) / F). SpecError for thresholds below all of int32 of sums that go to
-    its end: programs cannot say that even the last one is above.
+    A value is below T exactly if its sum, with the row's addend, is below ceil(((T << h) - c) / F). Thresholds of a
+    channel that is not `rising` (OC) are thresholds of -1 - sum. SpecError if a threshold is below all of int32 and
+    sums go down to the least int32: programs cannot say that even the least sum is above it.
     """
     least = ((thresholds + rising) << sums.shift) - sums.columns
     ends = -(-least // sums.factor)
@@ -179,11 +179,11 @@ def fold_thresholds(sums: Accumulators, thresholds: NDArray[np.int64], rising: N
 
 
 def parse_levels(values: Any) -> NDArray[np.int64]:
-    """Return thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
+    """Return thresholds (1 or channels, levels) as int64 in ascending order; absent thresholds are masked.
 
     `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
-    list of lists that may differ in length. What is masked is the greatest int32, which no sum is above; what lies
-    beyond int32 is the number next to it, as every sum is on the same side of both.
+    list of lists that may differ in length. A masked threshold becomes the greatest int32, which no sum is above. A
+    threshold beyond int32 becomes the nearest int32, as every sum is on the same side of both.
     """
     rows = [_row(row) for row in (values if _is_ragged(values) else _table(values))]
     count = max((len(row) for row in rows), default=0)

@@ -29,8 +29,8 @@ class Quantize(Glue):
         channels: Channels of a pixel.
         quantization: The codes of results: a quantization, or bits of codes whose scale is 1.
         scale: A number above 0 for each channel, instead of the quantization's scale.
-        low: The least value of results, if not that of the encoding.
-        high: The greatest value of results, if not that of the encoding.
+        low: The least value of results, if not the least of the encoding.
+        high: The greatest value of results, if not the greatest of the encoding.
         layout: "NHWC" or "packed", of results.
         **options: `isa` and `threads`, as of `Conv2d`.
 

@@ -78,7 +78,7 @@ class Resize(Glue):
         bits: Bits of a code, 1 to 8, or a quantization.
         scale: Times as many lines and columns, one number or (height, width); or
         size: (height, width) of the output.
-        centers: Whether the nearest pixel is that of the output pixel's center.
+        centers: Whether the nearest pixel is the one nearest to the output pixel's center.
         encoding: The values that codes stand for, as of `Conv2d`.
         layout: "NHWC" or "packed".
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -191,7 +191,7 @@ class Concatenate(Glue):
     """The channels of up to 4 inputs behind each other, each code requantized to one scale.
 
     A code of input i becomes round((value - zero_point_i) * scale_i / out.scale) + out.zero_point, clamped: the
-    quotient is that of exact numbers, rounded once, half to even. Inputs that have the output's quantization are
+    quotient is computed in exact numbers and rounded once, half to even. Inputs that have the output's quantization are
     copied; so are packed words if all inputs have it and a multiple of 64 channels.
 
     Args:

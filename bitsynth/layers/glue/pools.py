@@ -194,7 +194,7 @@ class AvgPool2d(WindowGlue):
 
 
 class GlobalAvgPool2d(AvgPool2d):
-    """The mean of each channel of an image, (N, 1, 1, C), as `AvgPool2d` gives that of a window.
+    """The mean of each channel of an image, (N, 1, 1, C): `AvgPool2d` with a window as large as the image.
 
     Args:
         channels: Channels of a pixel.

@@ -23,7 +23,7 @@ class Quantization:
     Args:
         bits: Bits of a code, 1 to 8.
         scale: A number above 0, rounded to float32.
-        zero_point: The value that stands for 0: one that the encoding has.
+        zero_point: The value that stands for 0: a value of the encoding.
         encoding: The values of codes: "unsigned", "signed", "bipolar", "ternary" or "narrow".
 
     Raises:

@@ -315,7 +315,7 @@ class SumLookup(WindowGlue):
 
     Args:
         channels: Channels of a pixel.
-        table: Codes that are given, integers (sums,): an entry for each sum from 0 to that of the greatest codes.
+        table: Codes that are given, integers (sums,): an entry for each sum from 0 to the sum of the greatest codes.
         first: The codes that are read: a quantization, or bits of codes whose scale is 1.
         out: The codes of results: a quantization or bits.
         window: Pixels of the window, one number or (height, width).
@@ -363,7 +363,7 @@ class Add(PairLookup):
     """Sums of two inputs, a pixel and channel at a time, rounded to a code once.
 
     Codes a and b become round(((value_a - zero_point_a) * scale_a + (value_b - zero_point_b) * scale_b) / out.scale)
-    + out.zero_point, clamped: the quotient is that of exact numbers (scales are float32), rounded half to even.
+    + out.zero_point, clamped: the quotient is computed in exact numbers (scales are float32) and rounded half to even.
     The formula is computed for every pair of codes, and C gives what that table has, as of a `PairLookup`.
 
     Args:

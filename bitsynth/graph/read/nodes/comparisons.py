@@ -1,7 +1,7 @@
 """Greater, Less, Equal, Not, And, Or, Where: comparisons, and the quantizers that trainers write with them.
 
 A bit is 1 where a comparison holds. Of p > q it is p - q rounded up and clipped to 0 and 1, of p >= q it is p - q
-rounded down, plus 1, clipped to 0 and 1. The sign of p - q is that of the comparison in IEEE floats too.
+rounded down, plus 1, clipped to 0 and 1. In IEEE floats, too, the sign of p - q equals the result of the comparison.
 
 Patterns found here:
 
@@ -133,7 +133,7 @@ def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise
 
 
 def _has_shape_and_dtype(node: FileNode, edge: str, sizes: Shape, dtype: str) -> bool:
-    """Return whether an edge has these sizes, and float32 as its type and that of the file's node."""
+    """Return whether an edge has these sizes, and whether its type and the file node's type are float32."""
     source = node.graph.edges[edge]
     return source.shape == sizes and source.dtype == dtype == "float32"
 

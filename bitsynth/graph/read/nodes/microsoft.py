@@ -1,4 +1,4 @@
-"""Nodes of com.microsoft: quantized ones of ONNX Runtime's tools, and those that its optimizer fuses."""
+"""Nodes of com.microsoft: quantized operators of ONNX Runtime's tools, and operators that its optimizer fuses."""
 
 from __future__ import annotations
 

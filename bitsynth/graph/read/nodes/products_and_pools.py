@@ -265,8 +265,8 @@ def _transposed_axes(node: FileNode) -> list[_TransposedAxis]:
 def _cut_ends(node: FileNode, whole: list[int], same: list[int], steps: list[int]) -> tuple[list[int], list[int]]:
     """Return how many elements are cut off at the beginning of each axis, and the size of the output.
 
-    `whole` are the sizes without cuts, `same` those of automatic padding. `output_shape` may ask for more than the
-    whole, by fewer than a step; nothing adds to the elements that are more.
+    `whole` are the sizes without cuts, `same` the sizes with automatic padding. `output_shape` may ask for more than
+    the whole, by fewer than a step; no product adds to the additional elements.
     """
     count, auto = len(whole), node.get("auto_pad", "NOTSET") or "NOTSET"
     pads, wanted = [int(n) for n in node.get("pads") or [0] * (2 * count)], node.get("output_shape")
@@ -288,7 +288,7 @@ def _cut_ends(node: FileNode, whole: list[int], same: list[int], steps: list[int
 
 
 def _phase_weights(node: FileNode, axes: list[_TransposedAxis], groups: int) -> str:
-    """Return weights (C, O / groups, *kernel) as those of all phases, (O * phases, C / groups, *taps)."""
+    """Return weights (C, O / groups, *kernel) as the weights of all phases, (O * phases, C / groups, *taps)."""
     if (size := math.prod(node.shape(1)[:2]) * math.prod(a.taps.size for a in axes)) > _MAX_WEIGHTS:
         raise node.fail(f"weights of all phases would be {size:,}, more than {_MAX_WEIGHTS:,}; use smaller strides")
     edge, (channels, out), count = recover_weight_codes(node, 1, 1), node.shape(1)[:2], len(axes)

@@ -219,7 +219,8 @@ _MAX_FAKE_LEVELS = 1 << 16
 
 
 def _read_fake_quantize(node: FileNode) -> tuple[str, ...]:
-    """Read FakeQuantize: `levels` numbers from input_low to input_high become those from output_low to output_high."""
+    """Read FakeQuantize: `levels` numbers from input_low to input_high become numbers from output_low to
+    output_high."""
     levels = int(node.get("levels", 256))
     if not 2 <= levels <= _MAX_FAKE_LEVELS:
         raise node.fail(f"levels is {levels}; it must be 2 to {_MAX_FAKE_LEVELS}")

@@ -107,7 +107,7 @@ def _limits_of_cut(graph: GraphBuilder, maker: Node) -> tuple[Limit, Limit] | No
 
 
 def _limits_before(graph: GraphBuilder, maker: Node, limits: tuple[Limit, Limit]) -> tuple[Limit, Limit] | None:
-    """Return the limits of the input of a scaling or shift, given those of its output; exact arithmetic alone."""
+    """Return the limits of a scaling's or shift's input, given its output's limits; exact arithmetic alone."""
     if graph.reference != "exact" or maker.op not in ("mul", "div", "add", "sub") or not _keeps_shape(graph, maker):
         return None
     number = constant_number(graph, maker.inputs[1])
@@ -284,7 +284,7 @@ def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:
         axis: The axis of output channels.
     """
     edge = node.input(index)
-    # Weights that are computed from constants, such as those of a loop's state, are float64 in exact arithmetic.
+    # Weights that are computed from constants, such as a loop's state, are float64 in exact arithmetic.
     is_wide = edge.dtype in ("float32", "float64")
     if node.graph.reference != "exact" or not is_wide or isinstance(edge.type, Integers):
         return edge.name
@@ -313,7 +313,7 @@ def _find_scale(weights: Tensor, axis: int) -> Tensor | None:
 
 
 def _find_row_scales(rows: Tensor) -> Tensor | None:
-    """Return the greatest scale of each row of which all its numbers are multiples; None unless each row has one.
+    """Return for each row the greatest scale whose multiples are all its numbers; None unless each row has one.
 
     Numbers that are small compared with the greatest of the row are not zero: other channels' weights may be as small,
     and an exporter's zeros are exact.
@@ -360,7 +360,7 @@ def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple
 
 
 def _make_widest_bounds() -> tuple[Tensor, Tensor]:
-    """Return bounds of an edge of which nothing is known."""
+    """Return the bounds of an edge whose numbers are unknown."""
     return np.asarray(-np.inf), np.asarray(np.inf)
 
 

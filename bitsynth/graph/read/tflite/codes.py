@@ -99,8 +99,8 @@ def _convolution_reader(arrange: Callable[[FileNode], str]) -> Reader:
 def _read_fully_connected(node: FileNode) -> tuple[str, ...]:
     """Read FULLY_CONNECTED: sums times a factor in float64, rounded half away from 0.
 
-    The reference kernel of LiteRT 2.3 gives these codes, and not those of fixed point, which all other kernels have:
-    found by experiment on 2,000,000 sums with ties between codes and close to them.
+    The reference kernel of LiteRT 2.3 gives these codes; all other kernels give codes of fixed-point arithmetic. This
+    was found by experiment, on 2,000,000 sums with ties between codes and close to them.
     """
     rows, sizes = as_matrix(node)
     given, result = codes_of(node, "in0"), codes_of(node, "out0")
@@ -117,7 +117,7 @@ def _read_fully_connected(node: FileNode) -> tuple[str, ...]:
 
 
 def _sum_reader(op: str) -> Reader:
-    """Return the reader of ADD or SUB: both operands on a scale of 2^-20 of the greater one, then that of the result.
+    """Return the reader of ADD or SUB: operands on a scale of 2^-20 of the greater one, sums on the result's scale.
 
     As kernels/add.cc and kernels/internal/reference/integer_ops/add.h.
     """

@@ -58,7 +58,7 @@ def activate(node: FileNode, edge: str) -> str:
 
 
 def convolve(node: FileNode, image: str, weights: str, **attributes: Any) -> str:
-    """Return the edge of a convolution, channels first, by weights (O, I, H, W); groups are those that fit."""
+    """Return the edge of a convolution, channels first, by weights (O, I, H, W), which decide the number of groups."""
     channels, inner = node.graph.edges[image].shape[1], node.graph.edges[weights].shape[1]
     if not inner or channels % inner:
         raise node.fail(f"weights of {inner} channels do not fit an image of {channels}")

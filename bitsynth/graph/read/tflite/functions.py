@@ -114,7 +114,7 @@ def _read_hard_swish(node: FileNode) -> tuple[str, ...]:
     factor, exponent = _short_multiplier(np.float64(hires / result.one_scale))
     gate_factor, gate_exponent = _short_multiplier(np.float64(hires / np.float32(3 / 32768)))
     if exponent > 0:
-        raise node.fail("the scale of its input is more than 128 times that of its result")
+        raise node.fail("the scale of its input is more than 128 times its result's scale")
     x = (np.arange(low, high + 1) - given.one_zero) << 7
     gate = _saturate(x << max(gate_exponent - 1, 0))
     gate = _short_product(gate, gate_factor)
@@ -187,7 +187,7 @@ def _shift_and_clip(node: FileNode, edge: str, result: CodeGrid) -> str:
 
 
 def _read_prelu(node: FileNode) -> tuple[str, ...]:
-    """Read PRELU: codes below the zero point times those of the slopes, on the scale of the result."""
+    """Read PRELU: codes below the zero point times the codes of the slopes, on the scale of the result."""
     given, slopes, result = codes_of(node, "in0"), codes_of(node, "in1"), codes_of(node, "out0")
     plain, nothing = centre(node, 0), node.constant(np.zeros((), np.int32))
     above = rescale(node, node.add("max", plain, nothing), np.float64(given.one_scale) / np.float64(result.one_scale))

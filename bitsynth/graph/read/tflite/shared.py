@@ -113,7 +113,7 @@ def with_sizes(read: Reader) -> Reader:
 
 
 def activation_of(node: FileNode) -> str:
-    """Return the name of the fused activation; SpecError for those that are not compiled."""
+    """Return the name of the fused activation; SpecError if it is not compiled."""
     name = _ACTIVATIONS.get(int(node.get("FusedActivationFunction", 0)), "unknown")
     if name not in ACTIVATION_LIMITS and name != "TANH":
         raise node.fail(f"the fused activation {name} is not compiled; known: {', '.join(ACTIVATION_LIMITS)} and TANH")
@@ -217,7 +217,7 @@ def multiply(
 ) -> str:
     """Return the edge of integers times multiplier / 2^31 * 2^exponent, as `rescale`."""
     if (exponent > _MAX_EXPONENT).any():
-        raise node.fail(f"a scale is 2^{exponent.max()} times that of its result, more than is compiled")
+        raise node.fail(f"a scale is 2^{exponent.max()} times its result's scale, more than is compiled")
     low, high = within or (None, None)
     return node.add(
         "multiply_shift",
