@@ -34,8 +34,8 @@ def activations(kind: Integers) -> Iterator[MatmulOperand]:
 def weights(values: Tensor, act_bits: int) -> Iterator[MatmulOperand]:
     """Return operands that hold all values of an array, the narrowest first, next to activations of `act_bits` bits.
 
-    Of as many bits signed ones are the first where one side has 8 bits, as they need no sums of rows there. Those with
-    a zero point are the last.
+    Among operands of one width signed ones are first where one side has 8 bits, as they need no sums of rows there.
+    Operands with a zero point are last.
     """
     least, most = int(values.min()), int(values.max())
     step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1

@@ -127,11 +127,11 @@ class _Assembly:
             )
 
     def _choose(self, group: FusionGroup, edge: str, given: Mapping[str, Buffer]) -> Format:
-        """Return the format, of those that the maker of an edge writes, that most readers read.
+        """Return the format that most readers read, among the formats that an edge's maker writes.
 
-        Of equals it is the one with the layout of the maker's operands, if the maker is fastest so; else the one that
-        is the cheapest to most readers, else the first. An edge that is read under another name as well keeps the
-        first: a view of it costs nothing there.
+        Among equals it is the format with the layout of the maker's operands, if the maker is fastest so; else the
+        cheapest one for most readers; else the first. An edge that is also read under another name keeps the first
+        format, as a view of it then costs nothing.
         """
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):

@@ -31,7 +31,7 @@ def networks(
 ) -> dict[str, Network]:
     """Return the network of a file for each of `cpus`, on the best set of `isa`'s architecture that names it.
 
-    Arguments and errors are those of `bitsynth.compile`; SpecError too for a processor that no such set names or that
+    Arguments and errors are as for `bitsynth.compile`; SpecError too for a processor that no such set names or that
     is named twice, and of an architecture whose programs cannot ask which processor runs them.
     """
     if isinstance(cpus, str):

@@ -167,7 +167,8 @@ class Matrices:
     def all_starts(self) -> tuple[Tensor, ...]:
         """Return the place of the first element of both factors in each product: two arrays (count,), uint32.
 
-        A third array has that of results, unless these lie in order. SpecError if a place exceeds uint32.
+        A third array has the place of the first result, unless results lie in order. SpecError if a place exceeds
+        uint32.
         """
         sides = self.rows[:-2], self.columns[:-2], *((self.results[:-1],) if self.results else ())
         return tuple(map(self._starts, sides))
@@ -244,8 +245,8 @@ NetworkStep = LayerStep | GlueStep | PlainStep
 class NetworkProgram:
     """A lowered network: every step after those whose buffers it reads.
 
-    `nodes` of a step are the graph's nodes that it computes, by name, the last one's edge its result; each node of
-    the graph belongs to exactly one step, but for those that became aliases.
+    `nodes` of a step are the graph's nodes that it computes, by name, the last one's edge its result; each node of the
+    graph belongs to exactly one step, except nodes that became aliases.
 
     Args:
         graph: The graph that it computes.

@@ -1,4 +1,4 @@
-"""A network that is called on arrays; results are those of its C library, bit for bit."""
+"""A network that is called on arrays; its results equal its C library's, bit for bit."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Network:
     ) -> tuple[Call, Outputs]:
         """Return a call that runs the network `times` times on `inputs` or `named` ones without look-ups, and outputs.
 
-        Of `steps` (first, end) it runs these alone, on what those before left. The call gives 0, or a status of
-        `NAME_run`. The pool must stay open, and be left to the call.
+        With `steps` (first, end) it runs these steps alone, on the buffers that earlier steps left. The call gives 0,
+        or a status of `NAME_run`. The pool must stay open, and be left to the call.
         """
         if type(times) is not int or times < 1:
             raise SpecError(f"times must be a whole number of at least 1, not {times!r}")
@@ -135,7 +135,7 @@ class Network:
         return files | certificate_files(name, self.program, self.plan, files, self.reading)
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
-        """Return the text from which its C under `name` is rendered; `weights_file` is that of `files`."""
+        """Return the text from which its C under `name` is rendered; `weights_file` is as for `files`."""
         return NetworkText(name, self.program, self.plan, has_weights_file=weights_file, reading=self.reading)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:

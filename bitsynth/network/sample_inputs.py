@@ -10,7 +10,7 @@ from bitsynth.graph.types import EPSILON, Edge, Integers, Tensor, cast, numpy_ty
 
 _MAX_EDGES = 256
 _WIDEST = 1 << 32
-"""Integers up to which a quantizer tells numbers apart: those of other steps are as wide as numbers are."""
+"""Integers up to which a quantizer tells numbers apart. Integers of other steps are as wide as numbers are."""
 _MARGIN = 1 / 16
 """Steps between a tie and numbers that are drawn off ties: many times what float32 rounds."""
 
@@ -32,9 +32,9 @@ def every(graph: Graph, edge: Edge, count: int) -> Tensor:
 def draw(rng: Generator, graph: Graph, edge: Edge, *, ties: bool = False) -> Tensor:
     """Draw an input at random.
 
-    An input of integers has any integers of its edge. One that a quantizer reads has numbers around the quantizer's
-    codes, at least 1/16 of a step away from each tie, or with `ties` a quarter of them on ties. Any other input has
-    numbers as far as the first quantizer behind it reaches.
+    An input of integers has any integers of its edge. An input that a quantizer reads has numbers around the
+    quantizer's codes, at least 1/16 of a step away from each tie, or with `ties` a quarter of them on ties. Any other
+    input has numbers as far as the first quantizer behind it reaches.
     """
     kind = edge.type
     if isinstance(kind, Integers):
@@ -59,7 +59,7 @@ def has_ties(graph: Graph, edge: str, numbers: Tensor) -> bool:
 
     A tie is a number where the quantizer changes from one code to the next: halfway between two codes, or where a
     quantizer that rounds down, up or to a sign does so. A number that is off by no more than the division by the scale
-    rounds is on the tie too. Inputs of integers, and those that no quantizer reads directly, have no ties.
+    rounds is on the tie too. Inputs of integers, and inputs that no quantizer reads directly, have no ties.
     """
     quantizer = _quantizer(graph, edge)
     if quantizer is None or isinstance(graph.edges[edge].type, Integers):

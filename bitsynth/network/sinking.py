@@ -97,7 +97,7 @@ def _is_uniform(def_use: DefUse, node: Node, edge: str) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Return the number of elements of an attribute; of a tuple that of its largest member."""
+    """Return the number of elements of an attribute; for a tuple the number of its largest member."""
     return max(map(_size, value), default=0) if isinstance(value, tuple) else int(np.size(value))
 
 

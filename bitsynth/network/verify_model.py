@@ -50,7 +50,7 @@ def require_of(record: CertificateRecord, path: Path, model: Path, progress: Pro
 
 
 def require_choice(path: Path, records: Sequence[CertificateRecord], nets: Sequence[Network], model: Path) -> None:
-    """Raise Refuted unless the certificate at `path` is that of these networks of `model` and the choice among them.
+    """Raise Refuted unless the certificate at `path` is for these networks of `model` and the choice among them.
 
     `records` are the certificates that these networks, as `require_of` gives them, were compiled as.
     """

@@ -54,7 +54,7 @@ class ChainWriter:
         constants: By name.
         edges: The value of each edge there is.
         factor: The scale of weights, of sums of products with these.
-        place: How many axes the edge at hand has, and which of them that of channels is; -1 if these are mixed.
+        place: The number of axes of the current edge, and the axis of its channels; -1 if channels are mixed.
     """
 
     graph: Graph
@@ -70,7 +70,7 @@ class ChainWriter:
         return self.graph.reference == "exact"
 
     def start(self, name: str, edge: Edge, number: int = 0) -> None:
-        """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`.
+        """Begin with the integers of an edge, or its numbers, called `name`; the edge is the step's input `number`.
 
         Unsupported if scales or zero points differ along other axes than channels.
         """
@@ -91,7 +91,7 @@ class ChainWriter:
         scale, results = ChainValue("scale0", is_constant=True), sums.shape[self.place[1]]
         if len(read) > 1 and len(read) != results:  # a group reads a channel and gives several results
             if len(summed) != results:
-                raise Unsupported("scales of what is read differ along other axes than channels")
+                raise Unsupported("scales of the input differ along other axes than channels")
             scale, own = self.constant(sums.integers.scale), np.ones((1, 1))
         self.factor = own
         self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))

@@ -243,8 +243,8 @@ def layer_facts(step: LayerStep) -> LayerFacts | MatrixFacts:
 def layer_formulas(layer: PackedLayer) -> list[Claim]:
     """Return the formulas of a layer's results, and of the sums that it keeps as well if it does.
 
-    Channels of a product of two edges are columns, which need not lie along axis 1 of results, as those of the checker
-    do: numbers that are the same for all columns are one number.
+    Channels of a product of two edges are columns. These need not lie along axis 1 of results, as the checker's
+    channels do, so numbers that are the same for all columns become one number.
     """
     claims = [_claim(layer), *([_claim_sums(layer)] if layer.kept_type else [])]
     return [_with_common_rows(claim) for claim in claims] if layer.codes is None else claims
@@ -268,7 +268,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     """Return the least and greatest sum for each channel of weights (channels, inputs of a group, window).
 
     Raises:
-        Unsupported: The range of what is read differs along other axes than channels, or is not that of whole numbers.
+        Unsupported: The range of the input differs along other axes than channels, or its numbers are not whole.
     """
     facts = {"shape": given.edge.shape}
     inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
@@ -278,7 +278,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
             for end in range_of(given.edge)
         ]
     except AssertionError as why:
-        raise Unsupported(f"products of what is read: {why}") from None
+        raise Unsupported(f"products of its input: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
     return bound_sums(weight, low, high, groups)
 

@@ -33,7 +33,7 @@ from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 
 _MIN_POINTS = 1 << 11
-"""Integers whose numbers are made at once: those of some channels lie in near caches."""
+"""Integers whose numbers are computed at once: those of a few channels fit into near caches."""
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
@@ -66,7 +66,7 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
 def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     """Return the claims of C that computes real numbers of integers in float64: an error bound, and their range.
 
-    They are those of nodes, or the caller gets an edge's integers as numbers.
+    The numbers are results of nodes, or the caller gets an edge's integers as numbers.
     """
     given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
@@ -151,11 +151,11 @@ def _claim_equal_elements(buffer: Buffer) -> ClaimedTable | ClaimedIdentity:
 
 
 def record_regrid(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
-    """Return the record of a buffer whose elements stand for other numbers than those of the memory that it shares.
+    """Return the record of a buffer whose elements stand for other numbers than the elements of its shared memory.
 
-    `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
-    that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. None if scale
-    and zero point are the same.
+    `nodes` of the record are the nodes from that memory's edge to the buffer's, as names and operators. A single view
+    gives integers another meaning, as the file says. Other nodes have a chain and a claim that they leave each integer
+    as it is. None if scale and zero point are the same.
     """
     root = program.buffers[alias_root(program.buffers, buffer.name)]
     if not isinstance(buffer.edge.type, Integers) or _is_on_grid_of(buffer, root):

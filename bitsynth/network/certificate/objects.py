@@ -72,7 +72,7 @@ class ObjectsRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def proved_layers(self) -> list[LayerVerdict]:
-        """The layers of which it was proved which activation meets which weight."""
+        """The layers for which it was proved that each activation meets its weight."""
         return [each for each in self.layers if each.is_proved]
 
     @property

@@ -50,7 +50,7 @@ def certificates_of(path: Path) -> list[Path]:
     """Return the network certificates behind `path`: its processors' certificates, or `path` itself.
 
     Raises:
-        Refuted: A file differs from the one that the library for several processors has.
+        Refuted: A file has another digest than the certificate of the library for several processors says.
         SpecError: It is no certificate of this version, or was damaged.
         ToolError: It cannot be read.
     """
@@ -80,7 +80,7 @@ def files_of(path: Path) -> list[str]:
 def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
     """Raise Refuted unless the C around the libraries `texts` of several processors is rendered from these.
 
-    `path` is that of their certificate, which `certificates_of` accepted.
+    `path` is the path of their certificate, which `certificates_of` accepted.
     """
     stem, listed = path.name.removesuffix(ENDS), {name for name in files_of(path) if "/" not in name}
     (arch,) = {load(text.program.isa).table.arch for text in texts.values()}

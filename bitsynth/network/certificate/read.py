@@ -111,7 +111,7 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
 
 
 def _is_of_library(header: Path) -> bool:
-    """Return whether a header has the name of one of a library that has a certificate in the same folder."""
+    """Return whether a header is named as a header of a library that has a certificate in the same folder."""
     stems = [path.name.removesuffix(ENDS) for path in header.parent.glob(f"*{ENDS}")]
     known = [stem for stem in stems if can_name(stem)]
     return bool(known) and header.name.startswith(("bs_", *(stem + end for stem in known for end in (".h", "_"))))

@@ -1,10 +1,9 @@
 """Renders the C library that a certificate describes: the files of its folder must be equal to it, byte for byte.
 
-A certificate has of each step what its C is rendered from: of a layer its specification, schedule and epilogue, whose
-weights are those of its claim; of glue the arguments that made it; of plain C its text. From these and the kernels in
-the store, which are proved, `library_of` renders the texts that `bitsynth compile` wrote. So no file, weight, place in
-the arena or kernel can be another than the certificate says. `library_of` also compares what is claimed of a step with
-what its C is rendered from.
+A certificate has the source of each step's C. For a layer these are specification, schedule and epilogue, and the
+weights in its claim; for glue its arguments; for plain C its text. From these sources and the proved kernels of the
+store `library_of` renders the texts that `bitsynth compile` wrote. So no file, weight, place in the arena or kernel can
+be another than the certificate says. `library_of` also compares the claims of a step with the source of its C.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def _same_text(one: PlainStep, other: PlainStep) -> bool:
 
 
 def _step_function(claim: Claim, written: Buffer) -> StepFunction:
-    """Return the step function of which a claim has the thresholds, from the caller's floats to codes."""
+    """Return the step function from the caller's floats to codes whose thresholds a claim has."""
     operand, kind = written.format.operand, written.edge.integers
     if operand is None or not isinstance(claim, ClaimedThresholds):
         raise AssertionError("codes of floats are by thresholds")
@@ -163,8 +162,8 @@ def library_of(given: CertificateRecord, name: str, files: Mapping[str, bytes]) 
     Args:
         given: The certificate, which `checker.check` accepts.
         name: The library's name in C.
-        files: The files of weights of its folder, by name: they alone have the constants of plain C, of which the
-            certificate has digests.
+        files: The files of weights of its folder, by name: they alone have the constants of plain C; the certificate
+            has the constants' digests.
 
     Raises:
         AssertionError: A claim is of another layer, glue or kernel than the step has.
@@ -184,7 +183,7 @@ def library_of(given: CertificateRecord, name: str, files: Mapping[str, bytes]) 
         steps.append(step)
     program = NetworkProgram(graph, given.isa, given.threads, tuple(steps), buffers, inputs, outputs, given.cpu)
     called = list(dict.fromkeys(kernel for step in steps for kernel in records_of(step)))
-    checker.require(called == given.kernels, "its kernels are not those of its steps")
+    checker.require(called == given.kernels, "its kernels are not the kernels of its steps")
     has_weights_file = f"{name}_weights.bin" in files
     text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given.reading)
     script = mark({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
@@ -237,7 +236,7 @@ class _Constants:
         self.known[_digest(raw)] = raw
 
     def take(self, record: ConstantRecord) -> Tensor:
-        """Return the next constant of plain C, of which the certificate has type, shape and digest."""
+        """Return the next constant of plain C, whose type, shape and digest the certificate has."""
         kind, shape, digest = np.dtype(record.type), record.shape, record.digest
         size = kind.itemsize * math.prod(shape)
         raw = self.known.get(digest, self.words[self.placed.bytes : self.placed.bytes + size])
@@ -298,7 +297,7 @@ def _step(
 
 
 def _layer(own: LayerSource, sums: LayerSource | ClaimedSums, isa: str, matrices: Matrices | None) -> PackedLayer:
-    """Return the layer of a recipe, whose bias and weights, unless these are an edge, are those of `sums`."""
+    """Return the layer of a recipe, with the bias of `sums` and, unless weights are an edge, the weights of `sums`."""
     spec = rebuild(own.spec)
     plan = LayerPlan(spec, rebuild(own.schedule), isa=isa, cpu=own.cpu)
     if matrices is not None:
@@ -422,7 +421,7 @@ def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[
 def _require_table(
     what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: ClaimedSums | UnsetType
 ) -> None:
-    """Raise AssertionError unless the claim of glue is its table, or that of glue that moves elements alone."""
+    """Raise AssertionError unless glue's claim is its table, or the identity for glue that only moves elements."""
     glue = step.glue
     if not isinstance(glue, Lookup | PairLookup | SumLookup):
         checker.require(isinstance(glue, _MOVES), f"{what} does more than it claims: it moves elements")

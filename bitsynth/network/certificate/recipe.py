@@ -53,7 +53,7 @@ _ARGUMENTS_IN_RECIPES = {"PairLookup": {"reachable": "come"}, "FixedPoint": {"fi
 
 
 def recipe(value: Any) -> JsonValue:
-    """Return the recipe of numbers, texts, arrays, sequences of such, or of an object of `CLASSES`.
+    """Return the recipe of a number, a text, an array, an object of `CLASSES`, or a sequence of these.
 
     TypeError for anything else.
     """

@@ -72,7 +72,7 @@ class NetworkCheck:
         edges: The edges that were compared, in order.
         left_out: Peers that did not run, and why.
         warnings: The warnings that reading the file gave.
-        inputs_on_ties: Of `inputs` those with numbers on ties of the quantizers that read them.
+        inputs_on_ties: The number of `inputs` with numbers on ties of the quantizers that read them.
     """
 
     name: str
@@ -122,7 +122,7 @@ def check_network(net: Network, model: Any, inputs: Sequence[Feed], progress: Pr
 
     Args:
         net: The compiled network.
-        model: What it was compiled from, for the peers: an ONNX model, or the bytes of a TensorFlow Lite file.
+        model: The model that was compiled, for the peers: an ONNX model, or the bytes of a TensorFlow Lite file.
         inputs: Arrays by the name of an input.
         progress: Hears what is being done.
 

@@ -43,7 +43,7 @@ def on_ties(graph: Graph, feed: Feed) -> bool:
 def read_inputs(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
     """Return the inputs in a .npz file: an array for each name, its first axis a multiple of the input's.
 
-    A .npy file has those of the first input alone.
+    A .npy file has arrays of the first input alone.
 
     Arrays of other names, such as labels, are left alone. SpecError for a file that is none, and for arrays that are
     missing or do not fit the network's inputs.

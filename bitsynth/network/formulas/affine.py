@@ -1,8 +1,8 @@
 """Affine formulas in float64, for codes of many bits, found by fitting and proved with the reference.
 
 The code of an accumulator s, and an element e of a second edge if there is one, is rint(a * s + b + r * e), clipped,
-plus a zero point. For example a = 0.2, b = 0 gives the codes 0, 1, 1 of accumulators 2, 3, 4. They are
-constructed from points of the function, then proved; only those with a gate try neighbours, by `search.py`:
+plus a zero point. For example a = 0.2, b = 0 gives the codes 0, 1, 1 of accumulators 2, 3, 4. Formulas are constructed
+from points of the function, then proved. Only formulas with a gate try neighbours, by `search.py`:
 
 * `find_affine`: for a step function, equal at its deciding points (Lemma 3).
 * `find_gated_affine`, `find_gated_rescale`: for a chain through hard swish, proved by intervals on the whole range.

@@ -78,7 +78,7 @@ class AffineFormula:
         return f"{self._whole} + {self.zero}"
 
     def texts_of_rows(self, *, fits: bool) -> tuple[str, str]:
-        """Return the rounded value, and the code that is made of it: the same code as that of `text`.
+        """Return texts of the rounded value, and of the code computed from it: the same code as `text` gives.
 
         If it `fits`, as int32 holds all values, it is clipped after it is rounded, which takes fewer operations.
         """

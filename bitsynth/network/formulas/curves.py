@@ -1,7 +1,8 @@
 """Chains that are not monotone, as x * sigmoid(x) between accumulators and codes, by a table that all channels share.
 
-An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. The line is that of the
-affine nodes at the beginning of the chain, or of the accumulators' scales alone. A cell has one breakpoint at
+An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. The factors a and b come
+from the affine nodes at the beginning of the chain, or from the accumulators' scales alone. A cell has one breakpoint
+at
 most: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6) gives 7
 at u = 3.2 and 6 at u = 3.9.
 

@@ -37,7 +37,7 @@ class Oracle:
     def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:
         self.graph, self.chain, self._doubles = graph, chain, doubles
         read = {name for node in (*chain.constant_nodes, *chain.second_path, *chain.nodes) for name in node.inputs}
-        # What the chain's own graphs begin with, of which many are made: not all constants of a large network.
+        # Many graphs of the chain are built from this one, so it has the chain's constants and not the whole network's.
         self._least = replace(
             graph, inputs=(), constants={n: v for n in read if (v := graph.constants.get(n)) is not None}
         )
@@ -93,14 +93,14 @@ class Oracle:
         return replace(node, attributes=MappingProxyType({**node.attributes, "sizes": sizes}))
 
     def _shape(self, edge: Edge, axis: int, count: int) -> Shape:
-        """Return the shape with points along the first axis, and 1 along the others except that of channels."""
+        """Return the shape with points along the first axis, and 1 along the others except the axis of channels."""
         sizes = [self.channels if k == axis else 1 for k in range(len(edge.shape))]
         return (count, *sizes[1:])
 
     def _type(self, edge: Edge, axis: int) -> EdgeType:
         """Return the type of an edge, for all channels alike if there is one.
 
-        Integers between those that occur belong to it: formulas and tables of C have a value for them, too.
+        Integers between the ones that occur belong to it: formulas and tables of C have a value for them, too.
         """
         kind = edge.type
         if not isinstance(kind, Integers):

@@ -44,7 +44,7 @@ class Wanted(ByChannel):
         ratio: An element's weight relative to an accumulator's, one for all or one a channel.
         residual: Type and zero point of the residual.
         written: The float32 factor that the network has, which is tried first; None if it has none.
-        is_fixed_point: Whether the codes are those of a fixed-point formula that rounds twice.
+        is_fixed_point: Whether the codes come from a fixed-point formula that rounds twice.
     """
 
     sums: Tensor
@@ -195,7 +195,7 @@ def _try_shifted_factors(wanted: Wanted) -> Tries:
 
 
 def _around_middle(wanted: Wanted) -> Wanted:
-    """Return the wanted codes with the middle one as that of 0."""
+    """Return the wanted codes with the middle code as the code of 0."""
     return replace(wanted, zero=(wanted.limits[0] + wanted.limits[1] + 1) // 2)
 
 

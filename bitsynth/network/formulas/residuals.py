@@ -169,7 +169,8 @@ class PairProof:
     def codes(self, sums: Tensor, elements: Tensor) -> Tensor:
         """Return the codes (points, channels) of accumulators and elements.
 
-        The reference is asked about those that the guarded formula does not decide: it takes twenty times as long.
+        The reference is asked only about pairs that the guarded formula does not decide, as it takes twenty times as
+        long.
         """
         affine = self.guarded
         if affine is None or len(sums) < _MIN_GUARDED_POINTS:

@@ -30,14 +30,14 @@ _COLUMNS_AT_ONCE = 64
 
 @dataclass(frozen=True, eq=False)
 class ByChannel:
-    """Values by channel: the last axis of every array is that of channels, and other fields are shared by them."""
+    """Values by channel: the last axis of every array is the channels, and channels share all other fields."""
 
     def of(self, channels: Tensor) -> Self:
         """Return the part for some channels, which may repeat."""
         return replace(self, **{name: x[..., channels] for name, x in self.arrays().items()})
 
     def with_channels(self, other: Self, channels: Tensor) -> Self:
-        """Return the values with those of `other` in some channels."""
+        """Return the values, with the values of `other` in some channels."""
         changed = {name: x.copy() for name, x in self.arrays().items()}
         for name, x in other.arrays().items():
             changed[name][..., channels] = x[..., channels]
@@ -98,7 +98,7 @@ def _complete(
 
 
 def _stack(candidates: Sequence[ChannelValues]) -> ChannelValues:
-    """Return values side by side, as values of more channels; shared fields are those of the first."""
+    """Return values side by side, as values of more channels; shared fields come from the first."""
     arrays = [candidate.arrays() for candidate in candidates]
     return replace(candidates[0], **{name: np.concatenate([x[name] for x in arrays], -1) for name in arrays[0]})
 

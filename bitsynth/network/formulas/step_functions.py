@@ -5,8 +5,8 @@ the level is reached, or lost where the function falls. If a chain is below leve
 that is proved for all elements: two evaluations a level and channel.
 
 For example quantize(0.2 * acc) to codes 0 .. 2 has the breakpoints 3 and 8: code 1 from 3 on, code 2 from 8 on.
-`find_breakpoints` finds those of all levels and channels at once by k-ary search: it evaluates many elements between
-the bounds of each breakpoint in one call, as a call costs more than an element.
+`find_breakpoints` finds the breakpoints of all levels and channels at once by k-ary search: it evaluates many elements
+between the bounds of each breakpoint in one call, as a call costs more than an element.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_GUESS = float(1 << 62)
 _PROBES_AROUND_GUESS = ((-1, 0), (-2, 1))
 """Offsets of probes around a guess: first the two between which the breakpoint should be."""
 _PROBE_ROWS = 64
-"""Rows of elements whose levels cost little more than those of one."""
+"""Rows of elements whose levels cost little more than the levels of one row."""
 
 
 def find_breakpoints(
@@ -247,7 +247,7 @@ def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[
 
 
 def _is_proved(step_function: StepFunction) -> bool:
-    """Return whether the chain's levels at each threshold - 1 and threshold are those of the step function."""
+    """Return whether chain and step function have the same levels at each threshold - 1 and threshold."""
     t = step_function.thresholds.T
     inside = np.clip(np.stack([t - 1, t]), step_function.low, step_function.high)
     levels = (step_function.at(inside.reshape(-1, len(step_function.low))) - step_function.least) // step_function.step

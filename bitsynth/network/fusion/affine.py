@@ -172,7 +172,7 @@ class GuardedAffineGroup(AffineGroup):
         self.inputs = self.plain.inputs
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """Return plain C of the formula, then that of the nodes, which runs if an element was too near a half."""
+        """Return plain C of the formula, then plain C of the nodes, which runs if an element was too near a half."""
         plain, (affine, pixels) = self.plain.step(buffers), self.repeated
         assert affine.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))

@@ -49,7 +49,7 @@ class Whole:
     """A cover of some nodes.
 
     Args:
-        groups: The group that is compared, then those of the nodes that it leaves over.
+        groups: The group that is compared, then the groups of the nodes that it leaves over.
         costs: Their predicted cycles.
         conversions: Cycles of conversions of edges between them.
     """
@@ -120,7 +120,7 @@ def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place
 
 
 def bound_many_levels(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
-    """Return the bound of a layer with many thresholds, each of which takes a comparison an element."""
+    """Return the bound of a layer with many thresholds: each takes a comparison an element."""
     product_and_form = find_product_and_form(def_use, node)
     if product_and_form is None or not is_long(product_and_form[2]):
         return None

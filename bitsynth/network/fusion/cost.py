@@ -1,6 +1,6 @@
 """Predicted cycles of fusion groups, by which one of several is chosen (`choice.py`).
 
-Cycles are those of the target's processor, on one thread, for the batch of the graph. A group takes those of
+Cycles are counted on the target's processor, on one thread, for the batch of the graph. The cycles of a group are for
 
 * the accumulators of a layer, by the model that chose its schedule (`layers/cost.py`), and packing weights that are an
   edge,
@@ -100,7 +100,7 @@ TABLE_LOAD = Operations(scalars=4)
 COPIED_SLOT = Operations(scalars=18)
 """The bytes of a column in a register that are packed at run time as they are: 4.0 to 5.4 cycles."""
 PLACED_CODE = Operations(scalars=6)
-"""A code whose bits are put into a byte with those of others at run time: 1.3 to 2.1 cycles."""
+"""A code whose bits are put into a byte with other codes' bits at run time: 1.3 to 2.1 cycles."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Processor:
     def together(self, elements: float, moved: float) -> float:
         """Return the cycles of elements and of the bytes that they are read from and written to.
 
-        Operations hide the transfer, as those of a layer's accumulators, unless loads block.
+        Operations hide the transfer, as a layer's accumulation does, unless loads block.
         """
         return elements + moved if self._cpu.loads_block else max(elements, moved)
 
@@ -177,8 +177,8 @@ class GroupCost:
     """Predicted cycles of a group.
 
     Args:
-        sums: Of a layer's accumulators and what they read, which are the same with any epilogue.
-        rest: Of elements, bytes and the call.
+        sums: Cycles of a layer's accumulators and their inputs, which are the same with any epilogue.
+        rest: Cycles of elements, bytes and the call.
         floor: All cycles if elements took none.
     """
 

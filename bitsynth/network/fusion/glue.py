@@ -200,14 +200,14 @@ def _explain_pool(def_use: DefUse, node: Node) -> str:
     if not 3 <= len(edge.shape) <= 4:
         return f"its input has {len(edge.shape)} axes; pools of glue have 3 or 4"
     if node.op == "reduce_sum" and _whole_image(node, edge.shape) is None:
-        return "it sums along other axes than those of the image"
+        return "it sums along other axes than the image's"
     if node.op == "max_pool":
         return "a window lies on padding alone, or results are other codes"
     return "no codes of at most 8 bits follow that are a function of a window's sum"
 
 
 def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """Match a pool of maxima: the greatest code of a window is that of the greatest integer."""
+    """Match a pool of maxima: the greatest code of a window is the code of the greatest integer."""
     source, result = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
     pads = _pads(window, source.shape[2:])

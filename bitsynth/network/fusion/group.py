@@ -56,7 +56,7 @@ class FusionGroup(ABC):
 
     @property
     def keeps_layout(self) -> bool:
-        """Whether a step is fastest where its results lie in the order of what it reads, and it has both orders."""
+        """Whether the step can write several orders, and is fastest if its results have the order of its inputs."""
         return False
 
 

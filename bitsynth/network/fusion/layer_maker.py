@@ -48,14 +48,14 @@ class Factor:
 
     Args:
         edge: The edge that is read, before a transposition that packing takes care of.
-        axes: For each axis of the factor that of the edge.
+        axes: The edge's axis for each axis of the factor.
     """
 
     edge: str
     axes: tuple[int, ...]
 
     def strides(self, form: Format, shape: Shape, rank: int) -> Shape:
-        """Return the stride along each axis of the factor in memory, of `rank` axes: 0 along those that it repeats."""
+        """Return the stride along each of the factor's `rank` axes in memory: 0 along an axis that it repeats."""
         lies = form.strides(shape)
         own = [lies[axis] if shape[axis] > 1 or k >= len(self.axes) - 2 else 0 for k, axis in enumerate(self.axes)]
         return (*[0] * (rank - len(own)), *own)
@@ -82,7 +82,7 @@ class EdgeFactors:
     zero: int
 
     def matrices(self, formats: tuple[Format, Format], shapes: tuple[Shape, Shape], results: Shape = ()) -> Matrices:
-        """Return where both factors lie in memory of these formats; `results` are those of `Matrices`."""
+        """Return where both factors lie in memory of these formats; `results` is `Matrices.results`."""
         rows = self.rows.strides(formats[0], shapes[0], self.rank)
         columns = self.columns.strides(formats[1], shapes[1], self.rank)
         if not self.outer:
@@ -124,7 +124,7 @@ class Product:
 
     @property
     def weight_shape(self) -> Shape:
-        """The shape of the weights, that of a dense layer's (OC, features)."""
+        """The shape of the weights; of a dense layer's weights it is (OC, features)."""
         if self.factors is not None:
             return self.factors.sizes[::-1]
         assert self.weight is not None

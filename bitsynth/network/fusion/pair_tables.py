@@ -27,7 +27,7 @@ from bitsynth.spec.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Nodes from two edges of codes to another, of which one has two inputs.
+    """Nodes from two edges of codes to another edge; one of the nodes has two inputs.
 
     Args:
         nodes: In the graph's order.

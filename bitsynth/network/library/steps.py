@@ -138,7 +138,7 @@ class CStep:
         fields: Fields of `struct bs_layer` or `struct bs_glue` and their initializers.
         image: Batch, height and width.
         matrices: Fields of `struct bs_matrices` and their initializers, for a layer whose weights are an edge.
-        inputs: C expressions of pointers to what it reads: of a layer the input and the residual, NULL if none.
+        inputs: C expressions of pointers to its inputs: for a layer the input and the residual, NULL if none.
         columns: A C expression of the pointer to weights that are an edge.
         outputs: C expressions of pointers to its results: of a layer the output and the sum.
         parameters: Of plain C, the parameters of its function.

@@ -82,8 +82,8 @@ STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
 class NetworkText:
     """The C of a program under `name`, with buffers at the places of a plan.
 
-    `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
-    `reading` says how the model file was read: the header names the command.
+    `golden` has the numbers of its self-test, None for the default ones; weights are one binary file if
+    `has_weights_file`, else C. `reading` says how the model file was read: the header names the command.
     """
 
     name: str
@@ -149,7 +149,7 @@ class NetworkText:
         return self._complete({})
 
     def _complete(self, further: Mapping[str, str]) -> dict[str, str]:
-        """Return all texts, the network's own and `further` ones of it, and those that it shares with others."""
+        """Return all texts: the network's own, `further` ones of it, and texts that it shares with others."""
         shared = self.parts.files(threads=True)
         own = {
             **self.own(),

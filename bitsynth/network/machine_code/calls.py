@@ -7,7 +7,7 @@ has a name that says where it comes from:
 
     NamedBytes("in", 0), 17         byte 17 of the activations
     NamedBytes("row", 3), 40        byte 40 of the row that packing number 3 made of some codes
-    NamedBytes("pair", 1), 40       byte 40 of two rows that share bytes, merged by number 1 of such calls
+    NamedBytes("pair", 1), 40       byte 40 of two rows that share bytes, merged by call number 1 of NAME_pair_rows
     NamedBytes("term", 3), 0        byte 0 of the term of that row
     NamedBytes("sums", 5), 260      byte 260 of the accumulators that call number 5 of a microkernel computed
     NamedBytes("results", 2), 9     byte 9 of the results that call number 2 of a program made of accumulators
@@ -38,7 +38,7 @@ ACTIVATIONS = NamedBytes("in", 0)
 PAD = -1
 """The number of codes that fill a packed row to whole steps."""
 FIRST_KNOWN = -2
-"""A known code c has the number FIRST_KNOWN - c; a code of the activations has that of its byte."""
+"""A known code c has the number FIRST_KNOWN - c; a code of the activations has the number of its byte."""
 CodeArray = NDArray[np.int64]
 
 
@@ -351,7 +351,7 @@ def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int,
 
 
 def number_codes(data: Bytes) -> CodeArray:
-    """Return the numbers of codes: those of bytes of the activations, or FIRST_KNOWN less a known code."""
+    """Return the numbers of codes: numbers of bytes of the activations, or FIRST_KNOWN less a known code."""
     out = np.empty(len(data), np.int64)
     for k, byte in enumerate(data):
         if isinstance(byte, int):

@@ -15,7 +15,7 @@ from bitsynth.network.machine_code.calls import WrongCall
 def codes_of_columns(kernel: Kernel, data: bytes, tiles: int, steps: int) -> NDArray[np.int64]:
     """Return the codes (columns of all tiles, steps x k_step) that packed bytes hold, in the order of a row's codes.
 
-    WrongCall if bits at a position are those of no code.
+    WrongCall if the bits at a position are no code's bits.
     """
     by_input = _numbers_of_inputs(kernel, np.frombuffer(data, np.uint8), tiles, steps)
     inputs = list(by_input)

@@ -51,7 +51,8 @@ def ignores_rows_of_idle_weights(kernel: MatmulKernel) -> bool:
 
 
 def _bytes_of_positions(core: Kernel) -> list[dict[int, int]]:
-    """Return for each position of a step the offsets of its bytes in a tile, and what these are for weights of 0."""
+    """Return for each position of a step the offsets of its bytes in a tile, and these bytes' values for weights of
+    0."""
     idle = idle_code(core)
     nothing = np.full((core.columns, 1, core.k_step), idle, np.uint8)
     empty = tiles(core, nothing)[0]

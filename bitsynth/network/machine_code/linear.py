@@ -17,7 +17,7 @@ Bytes = list[Byte | None]
 
 
 class NamedBytes(NamedTuple):
-    """The name of unknown bytes of a layer's run: what they are, and which of several."""
+    """The name of unknown bytes of a layer's run: their kind, and their number among several."""
 
     kind: Literal["in", "out", "row", "pair", "term", "sums", "results"]
     number: int

@@ -56,7 +56,7 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
         kernel: Its kernel.
         function: The function of the kernel, which it calls.
         verdict: "proved"; "refused" if the code is wrong; "not understood" if it does what a proof cannot follow;
-            "not covered" if nothing is shown of such layers or such libraries, or if the kernel is not proved for all
+            "not covered" if layers or libraries of this kind have no proof, or if the kernel is not proved for all
             sizes.
         why: Why it is not proved.
         results: How many results of the layer were compared.
@@ -93,7 +93,7 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
 def prove_layers(
     library: CompiledLibrary, texts: Sequence[NetworkText], say: Progress, *, only: Collection[str] | None = None
 ) -> list[LayerVerdict]:
-    """Return what is shown of each layer of the networks in a library, or of those with `only` these last nodes.
+    """Return the verdict on each layer of the networks in a library, or on the layers with `only` these last nodes.
 
     SpecError if an object of the library is damaged, ToolError without capstone.
     """
@@ -250,7 +250,7 @@ class LayerProof:
     def _arrays(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
         """Return the buffers of the step and its scratch memory, in an arena of `size` bytes.
 
-        Those that the caller gives lie at `starts`.
+        The arrays that the caller gives lie at `starts`.
         """
         buffers, plan = self.text.program.buffers, self.text.plan
         first = -(-arena // _ALIGN) * _ALIGN

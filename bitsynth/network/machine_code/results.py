@@ -162,7 +162,8 @@ class ResultCheck:
         return _Sum(name.number, row, column, added)
 
     def _before(self, field: str, element: Element, data: Bytes) -> Bytes:
-        """Return the accumulator, or what it became, of which a program made the bytes `data` of an element."""
+        """Return the accumulator, or a later value of it, from which a program computed the bytes `data` of an
+        element."""
         name = self.epilogue.names[field]
         data = self._values.restore_names(data)
         result = parse_name(data[0], "results")
@@ -188,7 +189,7 @@ class ResultCheck:
         return call.sums[row][column * INT32_BYTES : (column + 1) * INT32_BYTES]
 
     def _require_constants(self, field: str, call: ProgramCall, element: Element, unit: int, lane: int) -> None:
-        """Raise WrongCall unless the constants of a unit are those of the element's channel."""
+        """Raise WrongCall unless the constants of a unit belong to the element's channel."""
         g, size, width = self.convolution.spec.geometry, call.program.constant_bytes, call.program.unit
         inside = g.out_channels // g.groups
         group, channel = divmod(element.channel, inside)

@@ -1,7 +1,7 @@
 """Compares the accumulators of a step's run with the convolution: which activation meets which weight.
 
-A microkernel's accumulator is, by its proof, a sum over K of products of values that codes stand for. Which codes a row
-has, and which a column, a `StepCall` has written down: codes of rows by the numbers of their bytes, those of columns as
+A microkernel's accumulator is, by its proof, a sum over K of products of values that codes stand for. A `StepCall`
+records which codes each row and each column has: codes of rows by the numbers of their bytes, codes of columns as
 numbers. So each accumulator is a number and multiples of unknown codes, and these are compared with the convolution's.
 """
 
@@ -264,7 +264,7 @@ class CallSums:
         return np.concatenate(codes)
 
     def _plain_codes(self, segment: Bytes, size: int) -> CodeArray:
-        """Return the codes that the bytes of a segment are, `size` bytes each; PAD for those that were not written."""
+        """Return the codes of a segment's bytes, `size` bytes each; PAD for bytes that were not written."""
         every = [segment[at : at + size] for at in range(0, len(segment), size)]
         unwritten = np.array([None in each for each in every])
         if unwritten.any() and not ignores_rows_of_idle_weights(self.convolution.proved):

@@ -1,7 +1,7 @@
 """Exports a quantized network as an ONNX file of pre-quantized patterns with the same codes on every edge between them.
 
 Activations are uint8: codes, whose integers are what the network has there. What lies between sums and codes becomes
-one factor of float32 and a bias, proved for every sum as those of layers are.
+one factor of float32 and a bias, proved for every sum, as a layer's factors are.
 """
 
 from __future__ import annotations

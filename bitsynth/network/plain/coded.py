@@ -4,7 +4,7 @@ A factor is cut into tiles (depth, width). C expands a tile into scratch memory 
 so that neither the library nor the arena holds the factor's numbers.
 
 Given:  weights (64, 32) of 4 bits; each 32 numbers of a column have a scale
-Result: k0: 32 rows of 32 bytes, of which a byte has codes 2 * i0 and 2 * i0 + 1 of a column; k1: 2 rows of 32 scales
+Result: k0: 32 rows of 32 bytes, each with codes 2 * i0 and 2 * i0 + 1 of a column; k1: 2 rows of 32 scales
         s0[i0 * 64 + i1 * 32 + i2] = (float)((k0[i0 * 32 + i2] >> i1 * 4 & 15) - 8) * k1[i0 / 16 * 32 + i2]
 """
 
@@ -86,7 +86,7 @@ class CodedTiles:
         codes: The constant with the codes: bytes (tiles, depth / codes of a byte, width).
         bits: Bits of a code: 1, 2, 4 or 8.
         tiles: Tiles of a matrix.
-        depth: Rows of a tile, with those that fill the last byte.
+        depth: Rows of a tile, including rows that fill the last byte.
         width: Columns of a tile.
         scale: The scales of numbers; None of integers.
         zero: The codes that stand for 0.

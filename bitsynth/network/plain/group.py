@@ -49,7 +49,7 @@ _ALIASES = ("reshape", "view")
 
 
 class PlainGroup(FusionGroup):
-    """A node, or several of which all after the first are elementwise."""
+    """A node, or several nodes that are all elementwise but the first."""
 
     def __init__(self, def_use: DefUse, *nodes: Node) -> None:
         self.def_use, self.nodes, self.outputs = def_use, nodes, nodes[-1].outputs
@@ -59,7 +59,7 @@ class PlainGroup(FusionGroup):
 
     @property
     def reason(self) -> str:
-        """Why no layer, glue or formula computes its nodes, in a few words: the nearest decline, or what they read."""
+        """Why no layer, glue or formula computes its nodes, in a few words: the nearest decline, or their types."""
         return self.def_use.declines.reason(node.name for node in self.nodes) or self._reason_by_types
 
     @property

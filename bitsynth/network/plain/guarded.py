@@ -91,7 +91,7 @@ _CONSTANT_SIZES = (2.0**-1000, 2.0**1000)
 _EXACT_BITS = 53
 """float64 has all integers of as many bits."""
 _MAX_UNIT_BITS = 256
-"""Bits of a unit's denominator: far more than those of units that float64 can tell apart."""
+"""Bits of a unit's denominator: far more than units have that float64 can tell apart."""
 _ROUNDED_BITS = 51
 """Numbers of at most 2^51 are rounded to integers by a sum with 1.5 * 2^52; greater ones set the flag."""
 _MOST_ROUNDED = 2.0**_ROUNDED_BITS / 4
@@ -130,7 +130,7 @@ class NumberError:
         roundings: The most roundings that a term has gone through.
         most: The greatest size; infinite if it is not known.
         underflow: E, the error of results that are too small for float64's relative error.
-        unit: A fraction of which it is a multiple wherever the flag is not set; None if none is known.
+        unit: A fraction whose multiple it is wherever the flag is not set; None if none is known.
         is_constant: Whether it is a constant.
         is_power: Whether it is a constant of powers of two, by which products are not rounded.
         is_number: Whether it is known not to be NaN.
@@ -255,7 +255,7 @@ class GuardedWriter(Writer):
         return NumberError(self._size_of(term), _MAX_ROUNDINGS + 1)
 
     def _keep(self, term: LoopTerm, bound: NumberError) -> LoopTerm:
-        """Keep the bound of a number; of two constants with one nearest float64, and what they give, the wider one."""
+        """Keep the bound of a number; if two constants have the same nearest float64, keep the wider bound."""
         other = self._bounds.get(term.code)
         if other is not None and (other.unit, other.most) != (bound.unit, bound.most):
             sign = bound.sign if bound.sign == other.sign else None
@@ -387,7 +387,7 @@ def _fractions(value: Tensor) -> Tensor:
 
 
 def _unit_of(fractions: Iterable[Fraction]) -> Fraction | None:
-    """Return the greatest fraction of which all are multiples; None if it would be a long one."""
+    """Return the greatest fraction that divides all numbers; None if it would be a long one."""
     numerator, denominator = 0, 1
     for fraction in fractions:
         numerator = math.gcd(numerator, fraction.numerator)
@@ -398,7 +398,7 @@ def _unit_of(fractions: Iterable[Fraction]) -> Fraction | None:
 
 
 def _common(a: NumberError, b: NumberError) -> Fraction | None:
-    """Return the greatest fraction of which all values of two numbers are multiples; None if none is known."""
+    """Return the greatest fraction that divides all values of two numbers; None if none is known."""
     return None if a.unit is None or b.unit is None else _unit_of((a.unit, b.unit))
 
 
@@ -443,7 +443,7 @@ def _difference(bounds: list[NumberError]) -> NumberError:
 
 
 def _product(bounds: list[NumberError]) -> NumberError:
-    """Return the bound of a product, of which one factor at most may have any size."""
+    """Return the bound of a product; at most one factor may have any size."""
     a, b = sorted(bounds, key=lambda bound: bound.is_constant)
     size, most = a.size * b.size, a.most * b.most if b.most else 0.0
     unit = None if a.unit is None or b.unit is None else _unit_of((a.unit * b.unit,))
@@ -491,4 +491,4 @@ _RULES: dict[str, _Rule] = {
     "absolute": _absolute,
     **dict.fromkeys(("maximum", "minimum", "at_least", "where"), _choice),
 }
-"""The bounds of results, by those of operands."""
+"""The bounds of results, from their operands' bounds."""

@@ -51,7 +51,7 @@ class Loops:
     constants: ConstantArrays
     places: list[tuple[tuple[AxisStep, ...], int]] = field(default_factory=list)
     order: Sequence[AxisStep] = ()
-    """The steps by which axes are ordered, the longest outside: those of what is written."""
+    """The steps by which axes are ordered, the longest outside: the steps of the result."""
     _statements: list[tuple[str, str]] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
 

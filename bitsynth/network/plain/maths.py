@@ -20,7 +20,7 @@ class InC(Arithmetic):
 
     Args:
         writer: The loop's.
-        reference: The named reference that says what numbers are.
+        reference: The named reference that defines numbers.
     """
 
     def __init__(self, writer: Writer, reference: str) -> None:

@@ -121,7 +121,7 @@ def _memory_strides(body: NodeBody, edge: Edge) -> Sequence[int]:
 def _is_in_memory_order(body: NodeBody, edge: Edge, axes: Sequence[int], fold: Fold) -> bool:
     """Return whether elements are folded in the order of memory: if it makes no difference, and loops are vectorized.
 
-    The order of sums of real numbers is that of the axes. Folds of neighbours in memory are sequences of dependent
+    Real numbers are summed in the order of the axes. Folds of neighbours in memory are sequences of dependent
     operations, except of integers.
     """
     if fold is SUM and body.gives_integers:

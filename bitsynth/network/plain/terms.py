@@ -160,7 +160,7 @@ BOUNDS: dict[str, Callable[..., Bounds]] = {
     "where": lambda m, a, b: (min(a[0], b[0]), max(a[1], b[1])),
     **dict.fromkeys(("rint", "floor", "ceil"), lambda a: a),
 }
-"""The bounds of a result, by those of its operands; none are known of comparisons."""
+"""The bounds of a result, from its operands' bounds; comparisons have none."""
 
 
 _Value = Callable[[str, str], str]
