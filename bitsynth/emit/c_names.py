@@ -20,7 +20,7 @@ _HEADERS = {
     "stdlib", "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar",
     "wctype", "x86intrin",
 }  # fmt: skip
-"""System headers, besides those of instruction sets, that a layer's header of the same name would hide."""
+"""System headers, besides instruction sets' headers, that a layer's header of the same name would hide."""
 
 _TARGETS = [
     "all",
@@ -76,6 +76,6 @@ def _including(header: str, text: str) -> str:
 
 
 def list_functions(files: Mapping[str, str]) -> list[str]:
-    """Return the names of the runtime's functions, without those of the pool, which layers share."""
+    """Return the names of the runtime's functions, without the pool's, which layers share."""
     headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
     return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]

@@ -65,7 +65,7 @@ def column_files(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
 
 
 def column_inputs(kernel: Kernel) -> Iterator[ColumnInput]:
-    """Yield the inputs of columns in the order of memory: those that passes share lie there once."""
+    """Yield the inputs of columns in the order of memory: inputs that passes share lie there once."""
     order, size = packing(kernel).order, kernel.slot_bytes
     before = 0
     for inputs in dict.fromkeys(p.columns for p in kernel.passes):

@@ -10,7 +10,7 @@ USUAL = {"act-encoding": "unsigned", "weight-encoding": "bipolar", "input-encodi
 
 
 def command(name: str, operand: str, options: Mapping[str, Any]) -> str:
-    """Return the line `bitsynth NAME OPERAND` with its options; those of value None, False, 0, "" are left out.
+    """Return the line `bitsynth NAME OPERAND` with its options; options of value None, False, 0, "" are left out.
 
     True stands for an option without a value, a tuple for numbers with commas between them.
     """

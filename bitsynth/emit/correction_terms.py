@@ -48,7 +48,7 @@ def _all_row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
 
 
 def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
-    """Return the number that each code adds to its row's term; with that of encodings if the kernel stores values."""
+    """Return the number that each code adds to its row's term, with the encodings' term if the kernel stores values."""
     return _all_row_terms(kernel, spec) if makes_values(kernel, spec) else kernel.row_terms
 
 

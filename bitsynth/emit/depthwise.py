@@ -144,5 +144,5 @@ def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, o
 
 
 def _of_pixel(pixel: int) -> Rename:
-    """Return the C names of one pixel: accumulators have its number, as those of a row have the row's."""
+    """Return the C names of one pixel: accumulators have its number, as accumulators of a row have the row's."""
     return names_of_row(pixel)

@@ -1,6 +1,6 @@
 """Loops in plain C that compute a lane expression for every element of a tensor: parts of a larger function.
 
-The C has to be compiled with contraction off (`#pragma STDC FP_CONTRACT OFF`), as that of a network is.
+The C has to be compiled with contraction off (`#pragma STDC FP_CONTRACT OFF`), as a network's C is.
 
 Given:   a row of 64 elements, `code` trunc(smin(smax(row, 0), 255), 8), `row` dnearest(dmul(double_of(s), f))
 Result:  for each row: a loop that leaves `row` of 64 elements in scratch memory, and a loop that makes codes of it
@@ -60,7 +60,7 @@ class ElementLoops:
         rows: The number of rows.
         columns: The number of elements of a row.
         inputs: The inputs of expressions by name. C of an element has its place in all rows, `at`, and its column `c`.
-        code: A code, of which the low 8 bits are stored; or one for each column, if elements lie in planes.
+        code: A code, whose low 8 bits are stored; or a code for each column, if elements lie in planes.
         row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
             Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
         flag: 0 or 1. The C variable `flag` is 1 in the end if it is for any element; "" if there is none. It is

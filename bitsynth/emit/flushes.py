@@ -68,7 +68,7 @@ class OrderedFolds:
         return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
 
     def fold(self, outer: Loop, scope: Scope) -> list[str]:
-        """Return statements that add the sums of a loop to those of the loop around it."""
+        """Return statements that add the sums of a loop to the sums of the loop around it."""
         scope = scope.inner()
         lines = pipelining.order_fold(self.isa, self.kernel, folds.fold(self.kernel, outer))
         return block("", [_SUMS, *scope.settle("sum"), *self._instructions(lines, self._sums(), scope)])

@@ -103,7 +103,7 @@ _SEGMENTS = 16
 _SUMMED, _SUM_BYTES = 64, 8
 """Codes that C sums at once, and bytes of the sum that is kept of each vector."""
 _ADDED_BITS = 6
-"""The most bits of a code of which four fit in a byte when added."""
+"""The most bits of a code such that the sum of four codes fits a byte."""
 _SHIFTED_BYTES = 16
 """Bytes of a register of an instruction set that shifts bytes by themselves: Arm's."""
 

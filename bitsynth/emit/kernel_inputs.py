@@ -75,7 +75,7 @@ def _plane_table(planes: Sequence[int], bits: int) -> list[str]:
 
 @dataclass(frozen=True)
 class InputPlaces:
-    """Addresses of the inputs of a pass. `column`, `row0 + offset`, `row1 + offset` ... are those of the step.
+    """Addresses of the inputs of a pass. `column`, `row0 + offset`, `row1 + offset` ... are the addresses of the step.
 
     `high` is `offset` plus half a register, `ahead` is `offset` plus the prefetch distance of rows.
     """

@@ -52,7 +52,7 @@ class KernelSource(Protocol):
 
     @property
     def layer_header(self) -> dict[str, str]:
-        """The header with what layers need of the kernel, by file name."""
+        """The header that declares the kernel's functions for layers, by file name."""
 
     @property
     def needs(self) -> Requirements:

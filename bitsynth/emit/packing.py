@@ -132,7 +132,7 @@ def _polynomial(table: int, bits: int) -> Polynomial:
 
 
 def codes_of_word(kernel: Kernel) -> int:
-    """Return the codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
+    """Return the codes whose bits 8 bytes of a plane hold, in kernels whose rows are packed as words."""
     return kernel.k_step * WORD_BYTES // kernel.slot_bytes
 
 

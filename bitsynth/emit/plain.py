@@ -120,7 +120,7 @@ HEADER = "bs_plain.h"
 
 
 def function(program: PlainProgram, name: str) -> str:
-    """Return the static functions of a program: that of a unit, and of whole rows, called `name`."""
+    """Return the static functions of a program: one for a unit, and one for whole rows, called `name`."""
     return _Text(program, name).text()
 
 

@@ -14,7 +14,7 @@ from bitsynth.isa.doubles import number_of
 
 CARRIERS = (8, 16, 32, 64)
 _MAX_MINIMA = 32
-"""The greatest number of bits of which most vector registers have an instruction for the minimum."""
+"""The most bits of numbers whose minimum is one instruction in most vector registers."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _double_literal(bits: int) -> str:
 
 
 class CDomain:
-    """Payloads are `Term`s. `kept` has those that loops of their own compute, in their order.
+    """Payloads are `Term`s. `kept` has the payloads that loops of their own compute, in their order.
 
     Float products are if the compiler `fuses`: it may compute a product and what is added to it in one operation, which
     rounds once. Where the file forbids that, none is kept.

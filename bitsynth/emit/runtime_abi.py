@@ -73,7 +73,7 @@ def symbol(kernel: str, what: str) -> str:
 
 
 def with_defaults(numbers: Mapping[str, Number]) -> dict[str, Number]:
-    """Return all numbers of a layer: those that are not given are 0, or the first word."""
+    """Return all numbers of a layer: numbers that are not given are 0, or the first word."""
     return _DEFAULTS | dict(numbers)
 
 

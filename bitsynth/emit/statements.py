@@ -27,7 +27,7 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    Only the instructions `forms` are written, those that a proof covers. `pinning` is the statement that keeps a value
+    Only the instructions `forms` are written, which a proof covers. `pinning` is the statement that keeps a value
     in its register, the set's `pin` if it is empty. With `ties`, held values are tied for clang, which otherwise
     separates instructions of the scalar last row from the vector instructions to issue with.
     """
@@ -126,7 +126,7 @@ class Scope:
         return self.call(instr, [self.view(name, instr.operands[0].type)], to=pointer) + ";"
 
     def address(self, place: str) -> str:
-        """Return `place` as an address in a register of its own: loads that repeat what they read take no other."""
+        """Return `place` as an address in a register of its own: loads that repeat a value take no other address."""
         if not self.isa.table.address:
             return place
         self.macros["at"] = (
@@ -165,7 +165,8 @@ class Scope:
         return [f"PREFETCH((uintptr_t){place});"]
 
     def hold(self, name: str) -> list[str]:
-        """Return a statement that orders a value's instruction before those of later holds, if the set wants it."""
+        """Return a statement that orders a value's instruction before instructions of later holds, if the set wants
+        it."""
         table = self.isa.table
         if self.types[name].in_general:
             assert table.halves is not None
@@ -202,7 +203,7 @@ def _literal(x: int) -> str:
 
 
 def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
-    """Return loads of constants, each as the type it is used at; memory order is that of lanes."""
+    """Return loads of constants, each in the type of its use; memory has the order of lanes."""
     kinds = [(c.name, VecType.parse(c.type)) for c in constants]
     return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
 

@@ -20,7 +20,7 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
     position first + b * stride + q * apart of the step. A `signed` byte is one number, in two's
-    complement. A row's input may fill `slots` of a register, of which an instruction takes one.
+    complement. A row's input may fill several `slots` of a register; an instruction takes one of them.
     """
 
     tables: tuple[int, ...]

@@ -44,7 +44,7 @@ class LoopNest:
     def accumulate(self, level: int, runs: Runs, start: Registers | None = None) -> Registers:
         """Return the accumulators of loop `level` after each of `runs`, from `start` or zero.
 
-        Runs of the loop inside start from zero, so those of all `runs` are done at once.
+        Runs of the loop inside start from zero, so all `runs` of them are done at once.
         """
         if level == 0:
             return self._innermost(self.loop.step, runs)

@@ -24,7 +24,7 @@ from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
 def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
-    """Return the accumulators of all rows for a loop; those of the scalar pass for a last row that has one."""
+    """Return the accumulators of all rows for a loop; for a last row with a scalar pass the scalar accumulators."""
     own, last = kernel.active_scalar_pass, kernel.groups - 1
     return tuple(
         acc for group in range(kernel.groups) for acc in _accs_of(own.step if own and group == last else loop, group)
@@ -32,7 +32,7 @@ def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
 
 
 def vector_accs(accs: Iterable[Acc]) -> int:
-    """Return how many accumulators are in vector registers; those of a scalar pass may not be."""
+    """Return how many accumulators are in vector registers; accumulators of a scalar pass may not be."""
     return sum(not VecType.parse(acc.type).in_general for acc in accs)
 
 

@@ -40,7 +40,7 @@ Codes = NDArray[np.uint8]
 
 
 def pack(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1) -> Codes:
-    """Return (..., size) bytes of the codes (..., k_step) of a step, of which each takes `code_bytes`."""
+    """Return (..., size) bytes of the codes (..., k_step) of a step; each code takes `code_bytes`."""
     width, kind = len(planes.tables), np.dtype(f"<u{code_bytes}")
     numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], kind)
     out = np.zeros((*codes.shape[:-1], size // code_bytes), kind)
@@ -51,7 +51,7 @@ def pack(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1
 
 
 def sharing(rows: Sequence[Codes]) -> Codes:
-    """Return bytes that rows of a group share: of as many bits each, those of the first lowest."""
+    """Return bytes that rows of a group share: equally many bits for each row, the first row's lowest."""
     share = 8 // len(rows)
     return reduce(or_, (x << np.uint8(share * member) for member, x in enumerate(rows)))
 

@@ -83,7 +83,7 @@ class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
 
     `flush` computes the new tile registers, named in `tile`, from the accumulators of the outermost loop and the tile
     registers c0, c1 and so on. If the pass `carries`, `flush` reads the accumulators alone, and `tile` names the values
-    from which those of the next pass start, over the same steps of K.
+    from which the next pass's accumulators start, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -144,8 +144,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         code_bytes: Bytes of a code. If there are several, what `Planes` has for bytes holds for codes, lowest byte
             first.
         together: Rows of a group. One program computes a group: its inputs are tables whose bytes the rows share, of
-            equally many bits each, those of the first row lowest. `c0` and so on are the tile registers of the first
-            row of the group, then those of the next.
+            equally many bits each, the first row's lowest. `c0` and so on are the tile registers of the first row of
+            the group, then of the next row.
         scalar_pass: For an in-order processor: a pass on general-purpose registers for the last of several rows, whose
             instructions are interleaved with the vector instructions of the other rows. Files call it `beside`.
     """
@@ -180,7 +180,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def core(self) -> MatmulSpec:
-        """The product of codes it computes, around which that of every encoding is built."""
+        """The product of codes that it computes; the products of all encodings are built around it."""
         return MatmulSpec.plain(self.isa, self.act_bits, self.w_bits)
 
     @property
@@ -195,7 +195,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def groups(self) -> int:
-        """Groups of rows, each of which has one program."""
+        """Groups of rows; a group has one program."""
         return self.rows // self.together
 
     @property
@@ -247,7 +247,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.act_bits + self.w_bits + self.row_bits * (self.together - 1)
 
     def first_bit(self, of_row: bool, member: int = 0) -> int:
-        """Return the lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
+        """Return the lowest of these bits that belongs to the code of a row, `member` of its group, or of a column."""
         if member:
             return self.act_bits + self.w_bits + (member - 1) * self.row_bits
         return 0 if of_row != self.swapped else self.act_bits

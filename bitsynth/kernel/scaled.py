@@ -29,7 +29,7 @@ _PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
 
 
 def scale_flushes(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
-    """Return the kernel whose flushes add 2^doublings times what those of `kernel` add, to the same row terms.
+    """Return the kernel whose flushes add 2^doublings times as much as flushes of `kernel`, to the same row terms.
 
     That holds modulo 2^32 for all accumulators. The summands of flushes are doubled where that costs least: in the
     immediate of a shift, in a constant, or else by additions.

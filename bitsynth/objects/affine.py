@@ -2,7 +2,7 @@
 
     steps left of 3 segments, with 2 done     AffineNumber: all_steps - done - 2
 
-Arithmetic is that of registers, modulo 2**64. Equal numbers are equal values; they are hashed by their addends.
+Arithmetic is modulo 2**64, as in registers. Equal numbers are equal values; they are hashed by their addends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def to_signed(x: int) -> int:
 
 
 class BaseAddress(NamedTuple):
-    """The unknown for the address of a part of memory of which the alignment alone is known.
+    """The unknown for the address of a part of memory; only the alignment of the address is known.
 
     Attributes:
         name: What lies there: the stack, a section of the object, where the function returns to.
@@ -113,7 +113,7 @@ class AffineNumber:
 
     @property
     def unknowns(self) -> set[Hashable]:
-        """The unknowns of the number, with those in the names of others."""
+        """The unknowns of the number, with the unknowns in other unknowns' names."""
         return set(_inner(key for key, _ in self.terms))
 
     def replace(self, values: Mapping[Hashable, AffineNumber]) -> AffineNumber:

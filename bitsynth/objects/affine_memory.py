@@ -16,7 +16,7 @@ from bitsynth.objects.values import Byte, Content
 _POINTER = 8
 """Bytes of an address in memory."""
 _STACK, _FRAME = -(1 << 40), -(1 << 41)
-"""What stands for the base of the stack, and for that of an aligned frame of it, in `AffineMemory.written`.
+"""Numbers that stand for the base of the stack, and for the base of an aligned frame, in `AffineMemory.written`.
 
 Sections have addresses of 0 and above.
 """
@@ -34,7 +34,7 @@ class Access:
 
 
 AccessedBytes = dict[tuple[Hashable, AffineNumber, int, int], Access]
-"""What was read and written of buffers, by buffer, first byte without and with its known part, and size."""
+"""Accesses to buffers, by buffer, first byte without and with its known part, and size."""
 
 
 @dataclass
@@ -42,8 +42,8 @@ class AffineMemory(CallMemory):
     """Memory on one path.
 
     Constants, the stack and an aligned frame of it lie at distances from their bases; numbers stand for these bases.
-    Stack that lies before a frame is not used while there is one, nor is what lies behind the frame's base. So what is
-    written at a distance from one of the two is not at a distance from the other.
+    Stack that lies before a frame is not used while there is one, nor is what lies behind the frame's base. So no byte
+    that is written has a distance from both bases.
 
         stack - 8: return,  stack - 16: rbp,  frame = (stack - 16) & -32,  frame - 32: an accumulator
 
@@ -55,11 +55,11 @@ class AffineMemory(CallMemory):
         stack_bytes: Where the stack begins and ends, as distances from its base.
         kernel: The kernel whose buffers these are.
         row_terms: Whether the kernel reads `h`; if not, a caller may pass any address.
-        facts: What is known on the path.
+        facts: The facts that hold on the path.
         tile: The tile that may be written.
         has_tile: Whether the result holds that tile from the start of the path.
         result: The bytes of the tile that were written, by row and number.
-        accesses: What was read and written of buffers, to be compared with their sizes.
+        accesses: Accesses to buffers, to be compared with the buffers' sizes.
     """
 
     file: ObjectFile | None = None
@@ -167,7 +167,7 @@ class AffineMemory(CallMemory):
     def part(self, array: Hashable, first: GeneralNumber) -> tuple[Hashable, int]:
         """Return the name of a part of an array and the number of a byte in it, for byte `first` of the array.
 
-        Parts that begin at numbers which the facts say are equal have one name, that of the first of them.
+        Parts whose beginnings are equal by the facts have one name, the name of the first of them.
         """
         name, place = array_part(array, first)
         if isinstance(first, int) or not first.terms:

@@ -13,8 +13,9 @@ _LONG, _SHORT = 63, 31
 class Flags:
     """The flags zero, carry, sign and overflow, 0 or 1; None where they have no value.
 
-    Those of a difference of numbers that are not known are the two numbers `compared`; those of another result are it
-    and 0, with a value of the flag zero alone where `zero_only`. Those of data have no value: `of_data`.
+    After a difference of unknown numbers the flags are represented by the two numbers `compared`; after another unknown
+    result by the result and 0, and if `zero_only`, the flag zero alone has a value. After operations on data flags have
+    no value: `of_data`.
     """
 
     __slots__ = ("carry", "compared", "of_data", "overflow", "sign", "zero", "zero_only")
@@ -87,7 +88,7 @@ def compute(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *, 
 def affine_result(
     what: GeneralOperation, a: AffineNumber | int, b: AffineNumber | int, bits: int, flags: Flags
 ) -> AffineNumber | int:
-    """Return the result of an instruction on numbers of which one is not known, and set its flags.
+    """Return the result of an instruction on numbers, at least one of them unknown, and set its flags.
 
     NotShown if it is no sum. Products need the numbers of a call and are the caller's. A number without its lowest bits
     is one where these bits are known, and where it is the place of an aligned frame of the stack.

@@ -75,6 +75,6 @@ def sign_extended(values: Contents, x: Content, size: int) -> Content:
 
 
 def _require_data(*contents: Content) -> None:
-    """Raise NotShown if bytes are those of a number that is not known: parts of such numbers are not understood."""
+    """Raise NotShown if bytes belong to an unknown number: parts of unknown numbers are not understood."""
     if any(isinstance(byte, tuple) and isinstance(byte[0], AffineNumber) for x in contents for byte in x.data):
         raise NotShown("a part of a number that depends on sizes is computed with")

@@ -30,7 +30,7 @@ class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `first` and `second` are operands that it has by itself. With `carry` it adds or subtracts the carry too, with
     `complement` the second operand is inverted, and `then` the result is added to one more operand, or subtracted from
-    it. Without `result` only flags are written, without `flags` none; those that it `keeps` stay as they were. With
+    it. Without `result` only flags are written, without `flags` none; flags that it `keeps` stay as they were. With
     `replaces` the register of the result is no operand.
     """
 
@@ -52,7 +52,7 @@ class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A relocation of type `type` that fills `parts` (bit, bits) of a word with bits `first` and up of a number.
 
-    The number is the `distance` from the word, that of their `pages`, or the place in a page, `low`.
+    The number is the `distance` from the word, the distance of their `pages`, or the place in a page, `low`.
     """
 
     type: int
@@ -78,7 +78,7 @@ class InstructionField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PrefixEncodings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Encodings with prefixes, of which capstone's operands do not say all.
+    """Encodings with prefixes whose operands capstone does not fully report.
 
     Attributes:
         vector: First bytes of vector instructions; processors refuse some prefixes before these.
@@ -137,7 +137,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fields: Relocations of fields of instructions.
         arguments: The registers of the first arguments of a call; the others are on the stack.
         saved: Registers that a function must leave as they were, besides the stack pointer.
-        saved_vectors: Vector registers of which a function must leave the lowest `saved_bytes` as they were.
+        saved_vectors: Vector registers whose lowest `saved_bytes` a function must leave as they were.
         counter: The register that holds the address of the next instruction.
         link: The register that holds the address to return to; "" if it is on the stack.
         carry_is_no_borrow: Whether the flag carry of a difference means that nothing was borrowed.
@@ -150,19 +150,19 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
         second_bytes: Names of the second bytes of general registers, which are read alone.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
-        sizes: Bytes of the operands of instructions of which capstone does not say it.
+        sizes: Bytes of operands, for instructions whose operand sizes capstone does not report.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.
         red_zone: Bytes below the stack pointer that the handler of a signal leaves as they are.
         conditions: Whether a condition holds, by the end of a mnemonic: an expression of flags, which are 0 or 1.
         conditional: What a mnemonic does that begins so and ends with a condition.
         moves: What other instructions do that compute nothing.
-        arithmetic: What instructions do that compute.
+        arithmetic: The operations of instructions that compute.
             choices: What is written where a condition holds, and where it does not: expressions of operands.
         expressions: What other instructions compute of numbers that are known: expressions of their operands.
         zero: The names of the register that is always zero.
-        page: The bytes of a page, of which instructions compute addresses.
+        page: The bytes of a page; some instructions compute the address of a page.
         stack_alignment: What an address in the stack pointer must be a multiple of.
-        encodings: Encodings with prefixes, of which capstone's operands do not say all; for a variable length.
+        encodings: Encodings with prefixes whose operands capstone does not fully report; for a variable length.
     """
 
     elf: str
@@ -227,7 +227,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[instr.NAME]` table of an architecture; its keys are those of an instruction set's."""
+    """One `[instr.NAME]` table of an architecture, with the keys of an instruction set's tables."""
 
     doc: str
     mnemonic: str | list[str]
@@ -254,7 +254,7 @@ def machine_table(isa: Isa) -> MachineTable:
 
 @lru_cache
 def by_mnemonic(isa: Isa) -> Mapping[str, tuple[Instr, ...]]:
-    """Return the forms that a mnemonic may stand for, those of the instruction set first."""
+    """Return the forms that a mnemonic may stand for, the instruction set's forms first."""
     path = _path(isa)
     moves = [form for name, entry in _file(path).instr.items() for form in _forms(str(path), name, entry)]
     out: dict[str, list[Instr]] = {}

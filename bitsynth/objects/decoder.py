@@ -22,7 +22,7 @@ UNKNOWN_OPERANDS = "no declaration of this instruction with these operands"
 
 
 class InstructionDecoder(ABC):
-    """Makes functions of a `RegisterFile` from instructions; those of sets other than `features` are refused.
+    """Makes functions of a `RegisterFile` from instructions; it refuses instructions of sets other than `features`.
 
     Arguments of methods: `ins` is an instruction as capstone disassembled it, `operand` one of its operands,
     `following` the address of the next instruction, and `does` what the architecture's table says of the mnemonic.

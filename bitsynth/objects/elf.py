@@ -62,13 +62,14 @@ class ObjectFile:
         base: The number that was added to all addresses.
         plain: Where the sections of the file lie: start, end, and start with base 0 and default alignment.
         functions: Functions that a program can find by name.
-        symbols: Names, addresses and sizes of all functions, those that no other object sees included.
+        symbols: Names, addresses and sizes of all functions, including functions that no other object sees.
         unknown: What decides a byte of code and is not known before the object is loaded, by the byte's address.
         parts: What lies together in every process.
         distances: By the address of a byte that has a distance from where it is to a part: where the field of the
             distance begins, and the part.
         externals: Names of functions of the C library that the object calls, by the address that they get here.
-        imports: Addresses of functions by that of the number which the loader of a library replaces by the function's.
+        imports: Addresses of functions, by the address of the number that a library's loader replaces by the function's
+            address.
     """
 
     path: Path
@@ -92,7 +93,7 @@ class ObjectFile:
         return part
 
     def require_known(self, address: int, size: int) -> None:
-        """Raise NotShown if another object decides one of the bytes of an instruction."""
+        """Raise NotShown if another object decides a byte of an instruction."""
         for name in (self.unknown[k] for k in range(address, address + size) if k in self.unknown):
             raise NotShown(f"it needs {name}")
 
@@ -147,7 +148,7 @@ def read_object(
 def places_of(path: Path, table: MachineTable, base: int = 0, *, even: bool = False) -> tuple[dict[str, int], int]:
     """Return the addresses of what an object has that others can find, by name, and the first page behind the object.
 
-    Arguments and errors are those of `read_object`.
+    Arguments and errors are as for `read_object`.
     """
     with open_elf(path) as file:
         return _Reader(path, file, table, base, even=even, elsewhere=None).places()
@@ -238,7 +239,7 @@ class _Reader:
             constants += (MemoryPlace("addresses", self._behind, len(slots), slots),)
         inner = [x for s in self._sections if s["sh_type"] == "SHT_SYMTAB" for x in s.iter_symbols()]
         dynamic = [x for table in self._dynamic() for x in table.iter_symbols()]
-        # Other objects find global symbols, `dlsym` those of the dynamic table, whatever type they have.
+        # Other objects find global symbols, `dlsym` finds symbols of the dynamic table, whatever type they have.
         visible = [x for x in inner if x["st_info"]["bind"] != "STB_LOCAL"] if relocatable else dynamic
         counts = Counter(x.name for x in visible)
         unique = [x for x in visible if self._is_function(x) and counts[x.name] == 1]
@@ -292,7 +293,7 @@ class _Reader:
         return bool(section["sh_flags"] & _WRITABLE) and not fixed
 
     def _place(self, relocatable: bool) -> None:
-        """Give sections addresses: in a library those of its header, in an object one behind the other."""
+        """Give sections addresses: in a library the addresses of its header, in an object one after the other."""
         end, plain_end = self._base + _FIRST, _FIRST
         for index, section in enumerate(self._sections):
             size = section["sh_size"]

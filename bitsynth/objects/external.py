@@ -1,7 +1,7 @@
-"""Functions of the C library that compiled code may call, as stubs (`CodeProcessor.stubs`): what they do to memory.
+"""Functions of the C library that compiled code may call, as stubs (`CodeProcessor.stubs`): their effect on memory.
 
 They are not read; that the library's functions do what the C standard says is trusted. Bytes that have no value are
-copied too, as the C standard allows: what uses a value of them is refused.
+copied too, as the C standard allows; code that uses their values is refused.
 """
 
 from __future__ import annotations

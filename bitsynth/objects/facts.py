@@ -16,7 +16,7 @@ _END = 1 << WORD_BITS
 _EXAMPLES = 6
 """The most examples of numbers for which facts hold that are kept."""
 _Smaller = tuple[AffineNumber, GeneralNumber, GeneralNumber]
-"""An unknown, and the two numbers of which it is the smaller."""
+"""An unknown, and two numbers; the unknown is their minimum."""
 _Example = dict[str, int]
 """Numbers by the names of unknowns; others are 0."""
 
@@ -28,7 +28,7 @@ class LinearFact(NamedTuple):
 
     Attributes:
         number: The known part of the sum.
-        terms: Its unknowns and their integers, none of which is 0.
+        terms: Its unknowns and their integers, which are not 0.
         says: "at least 0", "0" or "not 0".
     """
 
@@ -105,7 +105,8 @@ def _numbers_of(model: Any) -> _Example:
 
 
 class KnownFacts:
-    """Some facts, one more than those `before`, with answers to what was asked of them, and those that follow them."""
+    """A set of facts: the facts `before` and one more, with answers to questions asked of them, and the sets
+    `following`."""
 
     __slots__ = ("added", "answers", "before", "examples", "following")
 
@@ -135,10 +136,10 @@ class KnownFacts:
 
 
 class LinearFacts:
-    """Facts about unknown integers: those that are `known` now; `equalities` are the sums among them that are 0.
+    """Facts about unknown integers: `known` has the current facts, `equalities` the sums among them that are 0.
 
-    Paths from one head begin with the same facts, and many add the same ones after these. So facts are a tree: what was
-    asked where the same ones were known is answered without Z3. Facts imply what those before them do.
+    Paths from one head begin with the same facts, and many then add the same facts. So sets of facts form a tree: a
+    question that was asked of an equal set is answered without Z3, and a set implies all that sets before it imply.
     """
 
     def __init__(self) -> None:
@@ -156,14 +157,14 @@ class LinearFacts:
         return _term(number(x))
 
     def assume(self, *facts: Any) -> None:
-        """Add facts of any kind, as terms of Z3, to those that all others follow."""
+        """Add facts of any kind, as terms of Z3, before all other facts."""
         assert self.known.before is None
         self.known = KnownFacts(None, (), [])
         self._put_into_solver()
         self._solver.add(*facts)
 
     def assume_fact(self, fact: LinearFact) -> None:
-        """Add a fact after those that there are."""
+        """Add a fact to the current facts."""
         known = self.known
         if fact not in known.following:
             examples = [x for x in known.examples if fact.holds(x)]
@@ -176,7 +177,7 @@ class LinearFacts:
         return self._marked is not None
 
     def mark(self) -> None:
-        """Mark the facts that there are now."""
+        """Mark the current facts."""
         self._marked = self.known, list(self.equalities), list(self._smaller), self._count
 
     def rewind(self) -> None:
@@ -186,7 +187,7 @@ class LinearFacts:
         self.equalities, self._smaller = list(equalities), list(smaller)
 
     def go_to(self, known: KnownFacts) -> None:
-        """Make facts those that there were on another path, to ask of them."""
+        """Make the facts of another path the current ones, to ask questions of them."""
         self.known = known
 
     def implies(self, *facts: LinearFact) -> bool:
@@ -194,7 +195,7 @@ class LinearFacts:
         return len(self.find_implied(facts)) == len(set(facts))
 
     def find_implied(self, facts: Iterable[LinearFact]) -> set[LinearFact]:
-        """Return those of some facts that the facts imply.
+        """Return which of some facts the current facts imply.
 
         They are asked together, which takes less time, and answers are kept for when they are asked again.
         """
@@ -230,7 +231,7 @@ class LinearFacts:
         return wrong | self._ask(left) if left else wrong
 
     def _put_into_solver(self) -> None:
-        """Make the solver's facts those that there are now."""
+        """Give the solver the current facts."""
         new: list[KnownFacts] = []
         known: KnownFacts | None = self.known
         while known is not None and known not in self._in_solver:
@@ -269,7 +270,7 @@ class LinearFacts:
         return out
 
     def all_equalities(self) -> list[AffineNumber]:
-        """Return the sums that are known to be 0, those of smaller numbers that were decided later too."""
+        """Return the sums that are known to be 0, including sums of smaller numbers that were decided later."""
         out = list(self.equalities)
         # All of them together, as one question: the answers are kept for the loop below.
         self.find_implied(is_equal(smaller, x) for smaller, a, b in self._smaller for x in (a, b))
@@ -297,5 +298,5 @@ class LinearFacts:
         implied = self.find_implied([fact, fact.opposite, *(part for both in ranges.values() for part in both)])
         for n, both in ranges.items():
             if not implied.issuperset(both):
-                raise NotShown(f"it compares numbers, of which {n} may leave 64 bits")
+                raise NotShown(f"it compares numbers, and {n} may leave 64 bits")
         return fact

@@ -1,4 +1,4 @@
-"""The decoder of instructions that all have four bytes: those of AArch64.
+"""The decoder of instructions that all have four bytes, as AArch64 has them.
 
 Capstone's operands say which registers, lanes and shifts an instruction has.
 """
@@ -38,7 +38,7 @@ _XOR = GeneralOperation("xor", flags=False)
 _EXTENDED_BITS = {"B": 8, "H": 16, "W": 32, "X": 64}
 """The bits that an extension takes, by the end of its name."""
 _GROUP = "4B"
-"""The arrangement of a lane that is four bytes, of which dot products take one."""
+"""The arrangement of a lane of four bytes, which is an operand of dot products."""
 
 
 @cache
@@ -425,7 +425,7 @@ class FixedLengthDecoder(InstructionDecoder):
             raise NotShown(UNKNOWN_OPERANDS)
         bits, lanes = self._arrangement(to)
         general = self._is_general(ins, of)
-        # Capstone 5 leaves the arrangement of some lanes out; it is that of the result.
+        # Capstone 5 leaves the arrangement of some lanes out; it is the result's arrangement.
         if not general and (of.vector_index < 0 or (of.vas and self._arrangement(of)[0] != bits)):
             raise NotShown(UNKNOWN_OPERANDS)
         if general and self._size(ins, of) * 8 < bits:
@@ -495,7 +495,8 @@ class FixedLengthDecoder(InstructionDecoder):
     def _access(self, ins: Any, size: int) -> tuple[list[Any], Callable[[Callable[[Address], None]], None]]:
         """Return the registers that are loaded or stored, `size` bytes in all, and how to do it.
 
-        The function calls another one with the address, and changes the register that has it before or after.
+        The returned function calls its argument with the address, and changes the address register before or after
+        that.
         """
         registers, operands = self._registers, list(ins.operands)
         places = [k for k, operand in enumerate(operands) if self._is_memory(operand)]
@@ -540,7 +541,7 @@ class FixedLengthDecoder(InstructionDecoder):
         return targets, after if ins.post_index else before
 
     def _pieces(self, ins: Any, does: str) -> tuple[list[tuple[Any, int]], int]:
-        """Return the registers that are loaded or stored, the bytes of each, and those of all."""
+        """Return the registers that are loaded or stored with the bytes of each, and the bytes of all."""
         targets = [x for x in ins.operands if self._is_register(x)]
         if any(self._is_memory(x) for x in ins.operands):
             targets = targets[: next(k for k, x in enumerate(ins.operands) if self._is_memory(x))]
@@ -623,7 +624,7 @@ class FixedLengthDecoder(InstructionDecoder):
         return run
 
     def _fits(self, ins: Any, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int]) -> bool:
-        """Return whether operands are those of a form; the last may be a lane, whose number is `imm`."""
+        """Return whether operands fit a form; the last may be a lane, whose number is `imm`."""
         if (form.imm is None) != (imm is None) or (imm is not None and imm not in form.imms):
             return False
         if len(given) != len(form.operands) or len(order) != len(given) or not self._has_type(ins, to, form.out):
@@ -685,7 +686,7 @@ class _DataBits:
 
 
 def _following(at: Address, pieces: Sequence[tuple[Any, int]]) -> Iterator[Address]:
-    """Yield the address of each of several pieces of memory, the first of which is at `at`."""
+    """Yield the address of each of several pieces of memory; the first is at `at`."""
     yield at
     for _, size in pieces[:-1]:
         if isinstance(at, Content):

@@ -1,9 +1,9 @@
-"""Compares functions of an object with what they are declared to compute, for every content of their buffers.
+"""Compares functions of an object with their declared results, for every content of their buffers.
 
-A declared call has numbers for sizes and distances, and what the function must leave in its buffers: polynomials of the
-bits of what it reads (`polynomials.py`). The code runs on unknown bytes, in two layouts of memory, as microkernels do
-(`prove.py`). Two polynomials are equal if and only if the results are equal for all contents, and where they differ
-the bits of a monomial are contents that show it.
+A declared call has numbers for sizes and distances, and the contents that the function must leave in its buffers, as
+polynomials of the bits that it reads (`polynomials.py`). The code runs on unknown bytes, in two layouts of memory, as
+microkernels do (`prove.py`). Two polynomials are equal if and only if the results are equal for all contents. Where
+they differ, the bits of a monomial are contents for which the results differ.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DeclaredNumber:
 class CallBuffer:
     """A buffer of a call: its bytes, the alignment that is promised, and whether it is written.
 
-    What is read holds codes of `code_bits` bits, a byte each. What is written has no values before, unless it `is_read`
-    too.
+    A buffer that is read holds codes of `code_bits` bits, a byte each. A buffer that is written has no values before,
+    unless it `is_read` too.
     """
 
     name: str

@@ -16,7 +16,7 @@ from bitsynth.objects.affine import AffineNumber
 from bitsynth.objects.memory import NotShown
 
 DirectionVector = dict[Hashable, int | Fraction]
-"""Numbers by name; those that are whole are integers, with which Python computes faster."""
+"""Numbers by name; whole numbers are integers, with which Python computes faster."""
 _LIMIT = 1 << 62
 """Numbers below this are the same in registers and in the relations between them."""
 

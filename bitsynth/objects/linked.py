@@ -40,7 +40,7 @@ def link_objects(
     """Return objects linked from the address `base`, a multiple of a page, on.
 
     Functions that are called and in no object must be among `outside`, or code that calls them is refused when it runs.
-    SpecError for objects that cannot be read, or of which two have a symbol of the same name.
+    SpecError for an object that cannot be read, and if two objects have a symbol of the same name.
     """
     places: dict[str, int] = {}
     bases = []

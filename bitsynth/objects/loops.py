@@ -76,7 +76,7 @@ class LoopHead:
     Attributes:
         numbers: The sums that general registers and words of the stack are.
         data: Contents, and bytes of the stack, that are the same whenever the head is reached, and `TileRegister` for a
-            vector register that holds one of the tile.
+            vector register that holds a register of the tile.
         accs: The places of each accumulator, by group of rows, loop and name.
         bounds: Orders of two numbers that hold.
         stack: The stack pointer.
@@ -249,9 +249,10 @@ class LoopRule:
         start.ends = ends
 
     def _start(self, key: HeadKey | str) -> _Start:
-        """Return what all paths from a head, or from the entry in a case, begin with.
+        """Return the common beginning of all paths from a head, or from the entry in a case.
 
-        Where it is what it was, so are the paths; where the numbers are, what was asked of them is not asked again.
+        If nothing of it changed since the last call, its paths are kept. If only its numbers are the same, answers to
+        questions about these numbers are kept.
         """
         old, new = self._starts.get(key), _Start(key, frozenset(self.cuts))
         if not isinstance(key, str):
@@ -353,7 +354,7 @@ class _Start:
 
 @dataclass(frozen=True)
 class _End:
-    """The end of a path: the state there, None where it returned, what is known, and what was read and written."""
+    """The end of a path: the state there, None if the path returned; its facts; and its reads and writes."""
 
     arrival: _Arrival | None
     known: KnownFacts
@@ -689,7 +690,7 @@ def _fact(bound: OrderBound, numbers: Mapping[Hashable, AffineNumber]) -> Linear
 
 
 def _holding(bounds: Iterable[OrderBound], new: _Arrival) -> set[OrderBound]:
-    """Return those of some bounds that hold of a state."""
+    """Return the bounds that hold in a state, out of some bounds."""
     facts = {bound: _fact(bound, new.numbers) for bound in bounds}
     implied = new.facts.find_implied(facts.values())
     return {bound for bound, fact in facts.items() if fact in implied}

@@ -30,7 +30,7 @@ class OutOfPlace(NotShown):
 class MemoryPlace:
     """`size` bytes at an address: unknown bytes called `name`, or `known` ones.
 
-    Those that are `writable` have no values before they are written.
+    Bytes that are `writable` have no values before they are written.
     """
 
     name: Hashable
@@ -102,7 +102,7 @@ class CallMemory:
         return self.load(address, size)
 
     def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
-        """Return bytes of an array of which some were not written."""
+        """Return bytes of an array, some of which were not written."""
         kind = NotShown if array.name == STACK else OutOfPlace
         raise kind(f"{size} bytes of {array.name} + {address - array.start} are read before they are written")
 
@@ -145,7 +145,7 @@ class CallMemory:
         return [(array.name, first + k) for k in range(size)]
 
     def set_bytes(self, address: int, data: Sequence[Byte | None]) -> None:
-        """Write bytes, of which some may have no value; OutOfPlace if they leave the arrays that may be written."""
+        """Write bytes, with or without a value; OutOfPlace if they leave the arrays that may be written."""
         if not data:
             return
         array = self._array(address, len(data), "written")
@@ -161,7 +161,7 @@ class CallMemory:
     def _array(self, address: int, size: int, access: str) -> MemoryPlace:
         for k, array in enumerate(self.arrays):
             if array.start <= address and address + size <= array.start + array.size:
-                if k > 4:  # What is read now is likely to be read next.
+                if k > 4:  # The array that is read now is likely to be read next.
                     self.arrays.insert(0, self.arrays.pop(k))
                 if array.name == STACK and address < self.stack_from:
                     below = f"{self.stack_from - address} bytes below what a signal leaves of the stack"

@@ -1,7 +1,7 @@
 """The registers of a processor that runs machine code, and functions that read and write them.
 
-General registers hold numbers, or data: what was read from a buffer, or computed of it. Vector registers hold
-contents, as wide as what was written last; above that are zeros.
+General registers hold numbers, or data: bytes that were read from a buffer or computed from such bytes. Vector
+registers hold contents, as wide as the last write; above that are zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bitsynth.objects.values import Content, Contents
 Action = Callable[[], int | None]
 """Runs one instruction; returns where it jumps to, None for the next one."""
 GeneralContent = int | Content
-"""What a general register holds: a number, or 8 bytes that are not known; those of an `AffineNumber` are one too."""
+"""The content of a general register: a number, or 8 unknown bytes; the bytes of an `AffineNumber` are a number too."""
 Address = GeneralNumber | Content
 """An address as a number, or as data."""
 WORD = 8
@@ -42,7 +42,7 @@ def wrap(x: GeneralNumber) -> GeneralNumber:
 
 
 class CodePlaces(Protocol):
-    """What registers hold for addresses of the code: numbers, or distances from unknown bases.
+    """How registers represent addresses of the code: as numbers, or as distances from unknown bases.
 
     `ins` is an instruction as capstone disassembled it.
     """
@@ -54,14 +54,14 @@ class CodePlaces(Protocol):
         """Return the address behind a call, which is `following` in the file."""
 
     def destination(self, x: GeneralContent) -> int:
-        """Return the address in the file of what registers hold for an address; NotShown if it is not known."""
+        """Return the address in the file for a register's content; NotShown if it is not known."""
 
     def compute(self, x: GeneralContent) -> int:
         """Return where code jumps to, or what it calls, that computes the address; NotShown if that is not known."""
 
 
 class KnownPlaces:
-    """Addresses of code as numbers: those of the file."""
+    """Addresses of code as numbers, as in the file."""
 
     def place(self, ins: Any, field: int, address: int) -> GeneralNumber:
         """Return the address."""
@@ -344,7 +344,7 @@ class RegisterFile:
             return self.product(a, b)
         out = affine_result(what, a, b, bits, flags)
         if self.table.carry_is_no_borrow and what.does != "subtract":
-            flags.zero_only = True  # The others would be those of a difference.
+            flags.zero_only = True  # The others would be the flags of a difference.
         return out
 
     def sign_extended(self, x: GeneralContent, size: int, to: int) -> GeneralContent:

@@ -13,7 +13,7 @@ from bitsynth.objects.elf import PAGE, ObjectFile, read_object
 RANDOM = secrets.SystemRandom()
 """Draws addresses, which nobody may know when an object is written."""
 _USER_BITS, _REGION_BITS, _SPAN_BITS = 47, 42, 40
-"""Bits of the addresses of a process, of those in a region, which has one buffer, and in a quarter of a region."""
+"""Bits of a process's addresses, of addresses in a region, which has one buffer, and in a quarter of a region."""
 _ROWS_APART = 1 << 24
 """The bytes from a row of `a` to the next, about; rows have less than a half of it."""
 _PLACES = {"back": 1, "stack": 16}
@@ -24,8 +24,9 @@ _PLACES = {"back": 1, "stack": 16}
 class MemoryLayout:
     """Where things lie in memory: at random `places`, in regions that are distinct, with the bits `flipped`.
 
-    A call runs in two layouts, in which each bit of an address above the alignment that is promised differs. So what
-    depends on one such bit, as an instruction that wants more alignment does, is right in one of the two at most.
+    A call runs in two layouts, in which each bit of an address above the alignment that is promised differs. So code
+    that depends on one of these bits, such as an instruction that needs more alignment, is right in at most one of the
+    two.
 
         a place, aligned to 8:    0x05a3_9c10_7d48 in the first layout, 0x7a5c_63ef_82b0 in the second
     """

@@ -24,12 +24,12 @@ from bitsynth.objects.memory import NotShown
 Bit = tuple[Hashable, int]
 """An unknown bit: the key of an atom, and the number of the bit in it."""
 Monomial = frozenset[Bit]
-"""A product of bits; that of none is 1."""
+"""A product of bits; the product of no bits is 1."""
 BitPolynomial = Mapping[Monomial, int]
 """Monomials times integers that are not 0."""
 _ONE: Monomial = frozenset()
 _MAX_BITS = 12
-"""The most bits of which all values are tried, and of which a function is read from a table."""
+"""The most bits whose values are all tried, and whose functions are read from a table."""
 
 
 def total(addends: Iterable[tuple[BitPolynomial, int]]) -> BitPolynomial:
@@ -92,7 +92,7 @@ def value(polynomial: BitPolynomial, ones: frozenset[Bit]) -> int:
 def counterexample(difference: BitPolynomial) -> frozenset[Bit] | None:
     """Return bits that make a polynomial differ from 0 where they are 1 and all others 0; None if it is 0.
 
-    Those of a monomial that no other divides are: there the polynomial is its coefficient.
+    They are the bits of a monomial that no other monomial divides: there the polynomial is the monomial's coefficient.
     """
     return min(difference, key=lambda monomial: (len(monomial), repr(sorted(monomial, key=repr))), default=None)
 
@@ -103,7 +103,7 @@ def bits_of(polynomial: BitPolynomial) -> list[Bit]:
 
 
 def all_values(polynomial: BitPolynomial, bits: Sequence[Bit]) -> list[int]:
-    """Return the values of a polynomial by the number whose bits, the lowest first, are those of `bits`."""
+    """Return the values of a polynomial by the number that `bits` form, the lowest first."""
     if len(bits) > _MAX_BITS:
         raise NotShown(f"it depends on {len(bits)} bits of data at once")
     coefs = [0] * (1 << len(bits))
@@ -120,7 +120,7 @@ def all_values(polynomial: BitPolynomial, bits: Sequence[Bit]) -> list[int]:
 def bounds(polynomial: BitPolynomial) -> tuple[int, int]:
     """Return a range of a polynomial: the sum of the exact ranges of parts that have no bit in common.
 
-    Of a part of too many bits the range is that of its monomials.
+    The range of a part of too many bits is the sum of its monomials' ranges.
     """
     if all(coef > 0 for coef in polynomial.values()):
         return polynomial.get(_ONE, 0), sum(polynomial.values())
@@ -207,7 +207,7 @@ class BitPolynomials:
         return out
 
     def _look_up(self, x: BitTerm, place: int | None = None) -> BitPolynomial:
-        """Return the polynomial of what is read from a table of numbers, or of one bit of it."""
+        """Return the polynomial of a number that is read from a table, or of one bit of it."""
         table: Any = x.args[0]
         index: Any = x.args[1]
         count = (len(table) - 1).bit_length()
@@ -234,7 +234,7 @@ class BitPolynomials:
         return of_table(holds, [bit(k) for k in bits])
 
     def _join(self, pieces: Sequence[Piece]) -> BitPolynomial:
-        """Return the polynomial of pieces, lowest first; that of the highest may be known modulo 2**bits alone."""
+        """Return the polynomial of pieces, lowest first; the highest piece may be known modulo 2**bits alone."""
         width = sum(bits for _, _, bits in pieces)
         addends: list[tuple[BitPolynomial, int]] = []
         offset, k = 0, 0

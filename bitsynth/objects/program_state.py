@@ -2,7 +2,7 @@
 
 For sizes that are not known a position is: the tile, the step within it, the segment and the step within that, and for
 each loop where its run began, where it ends and how many runs of the loop inside it had. A transition is a step over K,
-the addition of a loop's accumulators to those of the next, or a flush; which one follows is decided by linear facts.
+the addition of a loop's accumulators to the next loop's, or a flush; linear facts decide which one follows.
 
 Passes that share accumulators run over the same block of steps, one after the other: the flush of one of them makes the
 outermost accumulators from which the next starts, at the block's first step again. So a position has the segment of
@@ -25,7 +25,7 @@ from bitsynth.solver.z3 import z3
 PARAMETERS = ("tiles", "segments", "steps", "all_steps", "every_step", "ldc", "&w", "&g", "&h", "&c", "&a")
 """The numbers of a call; `every_step` has the steps of all tiles, and `&w` is the address of `w`."""
 BUFFERS_END = 1 << 63
-"""Buffers end below this address, as those of every process do."""
+"""Buffers end below this address, as in every process."""
 CASES = ("no tiles", "no steps", "steps")
 """A call has no tile, no step in its tiles, or both tiles and steps."""
 _BLOCK = ("block_segment", "before_block_segment")
@@ -41,8 +41,8 @@ class ProgramMode(NamedTuple):
         pass_number: The pass.
         flushed: Whether a flush has written the tile.
         began: For each loop whether its run begins, so that it has no accumulators yet.
-        at_segment_end: Whether the pass begins a block of steps again, of which the first is that of a new segment.
-            Then registers may hold addresses of any segment's rows; elsewhere those of the step's segment.
+        at_segment_end: Whether the pass begins a block of steps again whose first step is the first of a segment. Then
+            registers may hold addresses of any segment's rows; elsewhere addresses of the step's segment.
     """
 
     case: str
@@ -96,14 +96,15 @@ class ProgramMachine:
             self.chains += [range(len(self.chains), len(self.chains) + len(chain))] * len(chain)
 
     def names(self, number: int) -> list[str]:
-        """Return the names of the numbers of a position, those first of which others are sums."""
+        """Return the names of the numbers of a position; a number precedes all sums that have it as an addend."""
         levels = range(len(self.passes[number].loops))
         out = ["tile", "before_tile", *(_BLOCK if len(self.chains[number]) > 1 else ()), "segment", "before_segment"]
         out += [f"runs {n}" for n in reversed(levels) if n]
         return [*out, *(f"start {n}" for n in reversed(levels)), "here", "step", *(f"end {n}" for n in levels)]
 
     def run_steps(self, number: int) -> list[int]:
-        """Return the most steps of a run of each loop of a pass, innermost first; the last is those of a block."""
+        """Return the most steps of a run of each loop of a pass, innermost first; the last number is the steps of a
+        block."""
         out = list(accumulate((loop.trip_count for loop in self.passes[number].loops), mul))
         return [*out[:-1], period(self.passes[k] for k in self.chains[number])]
 
@@ -351,7 +352,7 @@ class ProgramMachine:
         return self.kernel.of_group(self.passes[state.pass_number], group)
 
     def _close(self, state: ProgramState, level: int, facts: LinearFacts) -> ProgramState | None:
-        """Return the state after the accumulators of a loop whose run ends were added to those of the next."""
+        """Return the state after the accumulators of a loop whose run ends were added to the next loop's."""
         outer = level + 1
         if outer == len(self.passes[state.pass_number].loops):
             carries = self.passes[state.pass_number].carries

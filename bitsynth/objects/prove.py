@@ -3,8 +3,8 @@
 The function runs with numbers for sizes and pointers, and with unknown bytes in its buffers. Its tile must be what the
 proved program computes of the same bytes: then the certificate of the kernel says what it is. Sizes are chosen about
 the periods of all loops (`sizes_of`). Each runs twice, with the object, the buffers and the stack at random addresses,
-and at their complements: what depends on a bit of an address is right in one of the two at most. Then the loop rule
-(`loops.py`) shows it for all sizes; where it does not apply, the object is proved for the sizes that ran.
+and at their complements: code that depends on a bit of an address is right in at most one of the two. Then the loop
+rule (`loops.py`) shows it for all sizes; where it does not apply, the object is proved for the sizes that ran.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHORT = 64
 _NO_PERIOD = 8
 """Steps about which sizes are chosen if no period is short enough to be reached."""
 _GAP = 4
-"""Columns of the result beyond those of the tiles, which are not written. So rows have the alignment of the first."""
+"""Columns of the result after the tiles, which are not written. So rows have the alignment of the first."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ObjectProof:
         loops: What the loop rule showed; None if it does not apply.
         not_all: Why it does not apply.
         functions: Name, address in the file and bytes of each function that was run: the kernel's, and what it calls.
-        instructions: How many instructions of the object were run, of those that its functions have.
+        instructions: How many of the functions' instructions were run.
         not_run: Addresses of instructions of the microkernel that no size reached.
         one_sided: Addresses of branches that always went one way.
     """

@@ -129,7 +129,7 @@ class ProgramRun:
         return self.finish(self._start(column, 0))
 
     def finish(self, tile: TileContents) -> TileContents:
-        """Return the registers of a tile that are stored at last, from those after its last flush."""
+        """Return the registers of a tile that are stored at last, from its registers after the last flush."""
         if not self.shift:
             return tile
         shift = sign_shift(self.isa)
@@ -187,7 +187,7 @@ class ProgramRun:
         return {acc.name: self.values.number(0, _size(acc)) for acc in loop.accs}
 
     def after_step(self, loop: Pass, group: int, place: StepPlace, accs: RegisterContents | None) -> RegisterContents:
-        """Return the accumulators after a step over K; None before it are those of a run that begins."""
+        """Return the accumulators after a step over K; the accumulators before it are None if a run begins."""
         here = loop.step
         program = here.first if accs is None and here.first else here.steps
         registers = {**self._constants, **(accs or self.zeros(here)), **self._inputs_of(loop, group).registers(place)}
@@ -205,7 +205,7 @@ class ProgramRun:
         return {}
 
     def widen(self, here: Loop, accs: RegisterContents | None, inside: RegisterContents) -> RegisterContents:
-        """Return the accumulators of a loop after those of the loop `inside` were added."""
+        """Return the accumulators of a loop after the accumulators of the loop `inside` were added."""
         registers = {**self._constants, **(accs or self.zeros(here)), **inside}
         self._steps(here.steps, registers)
         return _after(here, registers)

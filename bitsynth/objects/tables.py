@@ -1,7 +1,7 @@
 """Memory in which an address may depend on data: tables of constants that are read at codes.
 
 An address that depends on data is a polynomial of its bits (`polynomials.py`). All its values are tried: each must lie
-in constants of the object. What is read is then a function of these bits, given by a table.
+in constants of the object. The value that is read is then a function of these bits, given by a table.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TableMemory(CallMemory):
         return self.found[x]
 
     def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
-        """Return bytes of the stack of which some were not written: these are unknown from then on."""
+        """Return bytes of the stack, some of them not written: these are unknown from then on."""
         if array.name != STACK:
             return super().unwritten(array, address, size)
         for at in range(address, address + size):
@@ -86,7 +86,7 @@ class TableMemory(CallMemory):
         return [self.written[at] for at in range(address, address + size)]
 
     def load_data(self, address: Content, size: int) -> Content:
-        """Return what is read from an address that depends on data; NotShown if it may lie outside of constants."""
+        """Return the content at an address that depends on data; NotShown if it may lie outside of constants."""
         polynomial = self.polynomials.exact(self.payload_of(address), 8 * len(address))
         bits = bits_of(polynomial)
         read = [self._constants(at, size) for at in all_values(polynomial, bits)]

@@ -320,7 +320,7 @@ class Contents:
         results: dict[Operation, tuple[TermPayload, ...]],
         unknown: Callable[[Byte], TermPayload],
     ) -> tuple[TermPayload, ...]:
-        """Return the bytes of a content; `results` has those of operations so far, and gets those that it lacks."""
+        """Return the bytes of a content; `results` has the bytes of operations so far, and missing ones are added."""
         left, order = [x], set[Operation]()
         while left:
             for operation in left.pop().operations:

@@ -1,4 +1,4 @@
-"""The decoder of instructions of one byte or more, which may have prefixes: those of x86-64.
+"""The decoder of instructions of one byte or more, which may have prefixes, as x86-64 has them.
 
 Prefixes and encodings that other sets have, or about which processors disagree, are refused.
 """
@@ -240,7 +240,7 @@ class VariableLengthDecoder(InstructionDecoder):
             else:
                 source = registers.require_known(general[start])
                 if source < at < source + size * count:
-                    raise NotShown("it copies bytes over those that it copies next")
+                    raise NotShown("it copies bytes over bytes that it copies next")
                 memory.set_bytes(at, memory.bytes_at(source, size * count))
                 general[start] = source + size * count & _EVERY
             general[to], general[times] = at + size * count & _EVERY, 0
@@ -444,7 +444,7 @@ class VariableLengthDecoder(InstructionDecoder):
         return lambda: write(apply(form, [read() for read in in_order], number))
 
     def _fits(self, form: Instr, to: Any, given: list[Any], imm: int | None, order: list[int], *, spread: bool) -> bool:
-        """Return whether operands are those of a form.
+        """Return whether operands fit a form.
 
         Narrow operands may be the low bytes of a register; with `spread` the operand in memory is one lane.
         """

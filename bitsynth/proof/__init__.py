@@ -11,5 +11,5 @@ and records every such belief as a proof obligation (`obligations.py`). Z3 disch
 `independent.py` is a second checker that shares no code with any of this. `recheck.py` runs it on a kernel that was
 just solved, and for `bitsynth verify`, and writes it next to emitted C.
 `proved.py` holds the result as a type that nothing else can make. A stored kernel is checked again when it is loaded;
-its obligations are then those on record.
+its obligations are then the recorded ones.
 """

@@ -39,7 +39,7 @@ LaneForms = Mapping[Hashable, LinearForm]
 
 
 def any_value(key: Hashable, kind: VecType) -> LinearForm:
-    """Return a lane of which nothing is known: any value of its width."""
+    """Return an unknown lane: any value of its width."""
     return variable(key, 0, (1 << kind.bits) - 1)
 
 
@@ -190,7 +190,7 @@ def pass_summary(
 ) -> PassSummary:
     """Return the summary of a pass whose loop `level` adds `sums` in a run.
 
-    Accumulators start from zero, those of the outermost loop from what the pass before `carried`.
+    Accumulators start from zero, except the outermost loop's, which start from the sums `carried` by the pass before.
     """
     outermost = len(loop.loops) - 1
     held: list[LoopSummary] = []

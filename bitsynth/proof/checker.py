@@ -64,7 +64,7 @@ _MAX_BYTE = 255
 
 @dataclass(frozen=True)
 class Checked:
-    """The lemmas that were shown, in order; each rests on those before it.
+    """The lemmas that were shown, in order; each rests on earlier ones.
 
     `passes` are the summaries of passes, for each program of rows (`Kernel.alone`).
     """
@@ -267,7 +267,7 @@ def _check_padding(kernel: Kernel) -> str:
 def _check_rows(kernel: Kernel, column: int, member: int, tables: Mapping[int, int]) -> None:
     """Raise Refuted unless the sum of truth tables, each times its count, plus the terms is the product on every row.
 
-    The product is that of the column's code and the code of row `member` of a group.
+    The product is of the column's code and the code of row `member` of a group.
     """
     rows = np.arange(1 << kernel.code_bits)
     of_row = rows >> kernel.first_bit(True, member) & ((1 << kernel.row_bits) - 1)

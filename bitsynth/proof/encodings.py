@@ -43,7 +43,7 @@ def require_exact(spec: MatmulSpec) -> None:
 
 
 def _check(spec: MatmulSpec) -> int:
-    """Return the number of pairs of codes in use, on each of which the correction was found exact."""
+    """Return the number of pairs of codes in use; the correction was found exact on each of them."""
     correction, core = affine(spec), spec.core
     acts, wgts = list(spec.act.codes), list(spec.wgt.codes)
     want = np.outer(_values(spec.act), _values(spec.wgt)) << correction.shift

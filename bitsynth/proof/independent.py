@@ -91,7 +91,7 @@ class Position(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """An integer of which only a range is known, such as what a loop has added to an accumulator lane."""
+    """An integer with a known range, such as a loop's sum in an accumulator lane."""
 
     name: tuple[Any, ...]
     low: int
@@ -131,8 +131,8 @@ class Sum:
 
     Attributes:
         const: The constant.
-        tables: The function of the codes at each position, but for those that are 0.
-        factors: The factor of each unknown, but for those that are 0.
+        tables: The function of the codes at each position, without functions that are 0.
+        factors: The factor of each unknown, without factors of 0.
     """
 
     __slots__ = ("_ends", "const", "factors", "tables")
@@ -279,7 +279,7 @@ def wrap(numbers: Any, low: int, size: int) -> Any:
 
 
 class Field(NamedTuple):
-    """The bits of a lane from one place on: `width` bits, which are those of a sum modulo 2**width."""
+    """The bits of a lane from one place on: `width` bits, the bits of a sum modulo 2**width."""
 
     sum: Sum
     width: int
@@ -328,8 +328,9 @@ class LaneValue(NamedTuple):
 def cut_field(field: Field, low: int, high: int) -> Field:
     """Return bits low .. high - 1 of a field.
 
-    Its low bits are those of the same sum. High bits are known if the rest of the sum is: of 256 * x + y, with y below
-    256, the bits from 8 on are x. A function of a position adds to x what it has of whole multiples, and to y the rest.
+    Its low bits are the low bits of the same sum. High bits are known if the rest of the sum is: of 256 * x + y, with y
+    below 256, the bits from 8 on are x. A function of a position adds to x what it has of whole multiples, and to y the
+    rest.
     """
     x = field.sum
     if low == 0:
@@ -506,7 +507,7 @@ def look_up(table: tuple[LaneValue, ...], index: LaneValue) -> LaneValue:
         return table[place.const]
     widths = [field.width for field in table[0].fields]
     if len(widths) > 1 and all([field.width for field in x.fields] == widths for x in table):
-        # Entries of fields: each field is one of a table of its own.
+        # Entries of fields: each field is an entry of a table of its own.
         tables = [tuple(LaneValue((x.fields[n],)) for x in table) for n in range(len(widths))]
         return LaneValue(tuple(field for own in tables for field in look_up(own, index).fields))
     column = next(iter(place.columns), None)
@@ -622,7 +623,7 @@ class Instruction(NamedTuple):
 
 @lru_cache(maxsize=16)
 def read_declared(folder: Path) -> dict[str, Instruction]:
-    """Return all instructions that a folder declares, by form, with those of the set that it extends."""
+    """Return all instructions that a folder declares, by form, with the instructions of the set that it extends."""
     settings = tomllib.loads((folder / "isa.toml").read_text())["isa"]
     forms = read_declared(folder.parent / settings["extends"]) if "extends" in settings else {}
     return forms | forms_of(tables_of(folder))
@@ -825,7 +826,7 @@ class CheckedKernel(NamedTuple):
     def together(self) -> int:
         """Rows that one program computes: their entries lie side by side in a table's bytes.
 
-        Codes of such rows at one position are one number, of which the first row's code is the lowest digit.
+        The codes of rows together, at one position, form one number, whose lowest digit is the first row's code.
         """
         return int(self.fields.get("together", 1))
 
@@ -841,7 +842,7 @@ class CheckedKernel(NamedTuple):
 
 
 def unknown_lanes(name: Any, kind: LaneType) -> LaneValues:
-    """Return a register of which nothing is known: any number in each lane."""
+    """Return an unknown register: any number in each lane."""
     every = (1 << kind.bits) - 1
     return tuple(of_sum(of_unknown(Unknown((name, i), 0, every)), kind.bits) for i in range(kind.lanes))
 
@@ -1010,7 +1011,7 @@ def sum_run(
             rest = lane.number().plus(start[acc["name"], i], -1)
             require(
                 all(x.name[0] != "before" for x in rest.factors),
-                f"{acc['name']} lane {i} is not what it was plus what a run adds",
+                f"{acc['name']} lane {i} is not its old value plus what a run adds",
             )
             added[acc["name"], i] = rest
     return added
@@ -1021,8 +1022,9 @@ def sum_any_run(
 ) -> dict[tuple[str, int], Sum]:
     """Return what every run of a loop adds to each lane.
 
-    Most programs add the same to all numbers. One that saturates does so only to those that earlier runs can leave:
-    what it adds to 0 is multiplied by the runs before the last, and must be what it adds to all numbers up to there.
+    Most programs add the same to all numbers. A program that saturates adds the same only to numbers that earlier runs
+    can leave: what it adds to 0 is multiplied by the runs before the last, and must be what it adds to all numbers up
+    to there.
     """
     bits = lanes_of(loop)
     try:
@@ -1174,7 +1176,7 @@ def flush(kernel: CheckedKernel, given: dict[str, Any], before: dict[str, LaneVa
         for i, lane in enumerate(view(after[name], kind)):
             rest = lane.number().plus(tile[f"c{r}"][i].number(), -1)
             is_of_lanes = not rest.tables and all(x.name[0] == "lane" for x in rest.factors)
-            require(is_of_lanes, f"column {r * kind.lanes + i} of the tile is not what it was plus sums")
+            require(is_of_lanes, f"column {r * kind.lanes + i} of the tile is not its old value plus sums")
             require(rest.const % (1 << 32) == 0, "a flush adds a constant, however many steps it ends")
             out.append(Sum(0, factors=rest.factors))
     return out
@@ -1310,7 +1312,7 @@ def multiply_codes(kernel: CheckedKernel) -> CodeNumbers:
 def check_column(kernel: CheckedKernel, column: int, step: Sum, wanted: CodeNumbers, member: int) -> None:
     """Raise Wrong, with codes at which it is wrong, unless a step adds what is wanted at each position of a column.
 
-    What is wanted depends on the code of one of the rows that are together, `member`.
+    The wanted value depends on the code of row `member` of the rows that are together.
     """
     require(step.columns <= {column}, f"column {column} takes in others")
     of_row = np.arange(kernel.rows**kernel.together) // kernel.rows**member % kernel.rows
@@ -1380,7 +1382,7 @@ class EncodedCodes(NamedTuple):
 
 
 def check_encoding(act: EncodedCodes, wgt: EncodedCodes, signed: bool, correction: Mapping[str, Any]) -> str:
-    """Raise Wrong unless a correction gives the product of values from that of the kernel, on all pairs of codes.
+    """Raise Wrong unless a correction gives the product of values from the kernel's product, on all pairs of codes.
 
     The kernel multiplies act codes with bipolar or `signed` weights. With `shift`, `factor` and two lists of terms of a
     correction must hold

@@ -35,7 +35,7 @@ class MatmulRules(ProofRules[Kernel]):
     def derive(self, base: Kernel, proved: Lemmas, artifact: Kernel) -> Lemmas:
         """Return the lemmas and obligations of `artifact`, which is `base` with other rows, loops, order or bit axis.
 
-        SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of the base's.
+        SpecError for any other kernel, and if an obligation neither equals an obligation of the base nor is narrower.
         """
         if _without_form(artifact) != _without_form(base):
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")

@@ -1,6 +1,6 @@
 """Proves scaled kernels: each flush adds 2^n times what the flush of the original kernel adds.
 
-In some encodings values are multiples of those of the kernel's codes; so `kernel/scaled.py` changes constants and
+In some encodings values are multiples of the values of the kernel's codes; so `kernel/scaled.py` changes constants and
 shifts of its flushes. Here the flushes of both kernels run on the same linear forms:
 
     original   tile column 0 gets s0 + s1       (sums of two lanes)
@@ -57,7 +57,7 @@ def prove_multiple(proved: Proved[Kernel], doublings: int) -> Kernel:
 def make_checked_multiple(kernel: Kernel, doublings: int) -> tuple[Kernel, frozenset[Obligation]]:
     """Return the kernel that `scale_flushes` gives, and the obligations of its flushes.
 
-    Refuted unless these add 2^doublings times as much as those of `kernel`, also in the instruction order for an
+    Refuted unless these add 2^doublings times as much as the flushes of `kernel`, also in the instruction order for an
     in-order processor.
     """
     multiplied, obligations = scale_flushes(load(kernel.isa), kernel, doublings), set[Obligation]()
@@ -94,7 +94,7 @@ def shift_obligation(isa: Isa, shift: int) -> Obligation:
 def check_multiple(
     kernel: Kernel, multiplied: Kernel, doublings: int, summaries: Summaries, obligations: set[Obligation]
 ) -> None:
-    """Raise Refuted unless flushes of `multiplied` add 2^doublings times what those of `kernel` add.
+    """Raise Refuted unless flushes of `multiplied` add 2^doublings times as much as flushes of `kernel`.
 
     All else must be equal. `obligations` gets the obligations of these flushes.
     """

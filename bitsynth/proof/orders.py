@@ -66,7 +66,7 @@ def _first_iteration(kernel: Kernel, loop: Pass, pipelined: pipelining.Pipelined
 
 
 def check_folds(kernel: Kernel, doublings: int = 0) -> None:
-    """Raise Refuted unless ordered folds and flushes store what they do row by row; terms double `doublings` times."""
+    """Raise Refuted unless ordered folds and flushes store the same as row by row; terms double `doublings` times."""
     if kernel.order in ORDERS:
         return
     isa = load(kernel.isa)
@@ -93,7 +93,8 @@ def _flushes(isa: Isa, kernel: Kernel, loop: Pass, doublings: int, *, shared: bo
 
 
 def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
-    """Raise Refuted unless a flush that loads a shared start once stores what one does that loads it for every row."""
+    """Raise Refuted unless a flush that loads a shared start once stores the same as a flush that loads it for every
+    row."""
     registers = kernel.tile_registers(isa.table.vector_bits)
     rows = product(range(kernel.together * registers), range(kernel.groups))
     to_one_row = {Value.of(Role.TILE, r, row=group): Value.of(Role.TILE, r % registers, row=0) for r, group in rows}
@@ -114,7 +115,7 @@ def _number_stored(
 ) -> dict[Value, int]:
     """Return the numbers of stored values by their places; `places` renames the places of loads.
 
-    Refuted if an instruction loads what another has stored.
+    Refuted if an instruction loads bytes that another has stored.
     """
     program, out = list(program), dict[Value, int]()
     computed = {step.dst for step in program}

@@ -2,7 +2,7 @@
 
 The checker of the artifact's kind shows its lemmas and lists the obligations they rest on. These are settled in one
 of three ways, and there are no others: Z3 discharges them, a stored certificate says that Z3 did (`bitsynth verify`
-has it done again), or they follow from those of another form of the same artifact.
+has it done again), or they follow from the obligations of another form of the same artifact.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Lemmas = tuple[tuple[str, ...], frozenset[Obligation]]
 
 
 class ProofRules(ABC, Generic[A]):
-    """How artifacts of one kind are proved. Each method raises unless what it is asked for holds.
+    """How artifacts of one kind are proved. Each method raises unless its claim holds.
 
     Attributes:
-        differ: Why a record is refused whose statements are not those that the artifact rests on.
+        differ: Why a record is refused whose statements are not the ones that the artifact rests on.
     """
 
     differ = "the instruction lemmas differ"
@@ -161,7 +161,7 @@ class Proved(Generic[A]):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a proof is not pickled; pickle what it is of, which is checked again where it is read")
+        raise TypeError("a proof is not pickled; pickle its artifact, which is checked again where it is read")
 
     def __setstate__(self, state: object) -> NoReturn:
         raise TypeError("a proof is not unpickled")

@@ -1,7 +1,7 @@
 """Runs the second checker (`independent.py`) on a kernel, and writes it out with everything that it reads.
 
 The record that lies next to emitted C is the kernel's file with two more fields: `instructions`, the declarations of
-its instructions, and `encodings`, those of the operands and the correction to them. So the checker needs no folder.
+its instructions, and `encodings`, the operands' encodings and the correction to them. So the checker needs no folder.
 """
 
 from __future__ import annotations

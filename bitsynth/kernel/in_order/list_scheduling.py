@@ -1,7 +1,7 @@
 """List scheduling for an in-order processor: the next instruction is the ready one that can start first.
 
 An in-order processor stops at an instruction whose operands are not there yet, and everything behind it waits. So the
-instructions of a step, those of all rows, are put in an order in which each finds its operands. `ListScheduler` takes
+instructions of a step, for all rows, are put in an order in which each finds its operands. `ListScheduler` takes
 one instruction after the other from a list: of those within a window that are ready (all operands computed) and that
 find a register for their result it takes the one that can start first, by the scoreboard (`isa/scoreboard.py`), which
 is its clock. Between equals the order of the list decides.
@@ -47,7 +47,8 @@ _SCALAR_LOOKAHEAD = 12
 """Look-ahead window for the scalar pass; a larger one would start more columns than fit in registers."""
 
 _GENERAL_REGISTERS, _COUNTERS = 31, 9
-"""General-purpose registers of the processor, and those of counters and pointers, one pointer a row not included."""
+"""General-purpose registers of the processor, and registers of counters and pointers, without the pointer of each
+row."""
 
 LoopInstruction = tuple[Step, bool]
 """An instruction of a loop's body, and whether it belongs to the next step: it is issued ahead."""
@@ -242,7 +243,7 @@ class ListScheduler:
     def _next(self, window: Sequence[_Candidate]) -> _Candidate | None:
         """Return the next instruction of a window; None if all wait for operands.
 
-        The one that starts soonest, of those that find a register; if none does, the one that needs fewest.
+        Of the instructions that find a register, the one that starts soonest; if none does, the one that needs fewest.
         """
         ready, soonest, start = list[_Candidate](), list[_Candidate](), 0
         free = self._free_registers

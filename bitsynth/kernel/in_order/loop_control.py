@@ -114,7 +114,7 @@ def has_address(isa: Isa, step: Step) -> bool:
 
 
 def prefetch_distance(cpu: CpuTable, kernel: Kernel, size: int) -> int:
-    """Return how many bytes ahead a stream is prefetched of which an iteration reads `size` bytes; 0: it is not.
+    """Return how many bytes ahead a stream is prefetched, if an iteration reads `size` bytes of it; 0: it is not.
 
     A load that misses the cache holds up an in-order processor; a prefetch does not (Cortex-A53 TRM, Arm DDI 0500,
     6.6.1). Planes that lie apart in memory ("outer") are not prefetched.

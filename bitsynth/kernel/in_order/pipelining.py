@@ -10,8 +10,8 @@ Given, for every step k                Result
                                            t = eor a w; acc += t                         tail
 
 The order within the body is found by list scheduling (`list_scheduling.py`): of the instructions of two steps
-together, those of the second that find a place before the first step ends are issued ahead. Short steps are first
-repeated until the body is long enough to hide the loop's own instructions. Several such orders are tried, and the
+together; instructions of the second step that find a place before the first step ends are issued ahead. Short steps are
+first repeated until the body is long enough to hide the loop's own instructions. Several such orders are tried, and the
 scoreboard tells their cycles. `proof/orders.py` proves of the one that is taken that it computes what the steps do.
 """
 
@@ -64,7 +64,7 @@ class PipelinedLoop:
     Attributes:
         copies: Steps in one iteration. Each has its own values (`Value.of_copy`).
         flat: The instructions as written before they were ordered, with the accumulators.
-        body: The instructions of an iteration in order; those of the next iteration are issued ahead.
+        body: The instructions of an iteration in order; instructions of the next iteration are issued ahead.
     """
 
     copies: int
@@ -134,7 +134,7 @@ def _copies(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> int:
 
 
 def _candidates(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[PipelinedLoop]:
-    """Yield loops with no instruction issued ahead, with those that a window finds, and with all loads."""
+    """Yield loops with no instruction issued ahead, with the instructions that a window finds, and with all loads."""
     in_place = list_schedule(isa, kernel, flat)
     yield PipelinedLoop(copies, flat, tuple((step, False) for step in in_place))
     if _needs_copies(isa, flat):

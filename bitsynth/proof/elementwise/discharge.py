@@ -207,7 +207,7 @@ def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) 
 
 
 def _claims(result: _Result) -> Iterator[list[Any]]:
-    """Yield sets of terms, each of which holds nowhere if the result is right.
+    """Yield sets of terms; if the result is right, no set holds anywhere.
 
     Conditions nest; so of n of them the first k hold and the others do not, for some k. Each k is a case.
     """

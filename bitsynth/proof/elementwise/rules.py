@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_moves(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
-    """Raise Refuted unless results of `program` are those of `base`, of the elements that its orders say."""
+    """Raise Refuted unless results of `program` equal the results of `base` for the elements that its orders say."""
     check_shape(program)
     common = len(base.steps)
     if program.steps[:common] != base.steps or program.constants[: len(base.constants)] != base.constants:
@@ -43,7 +43,7 @@ def check_moves(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
     if sorted(came) != list(range(base.unit)):
         raise Refuted(f"{program.name}: a result of {base.name} is missing")
     if program != _relabel(base, program, came):
-        raise Refuted(f"{program.name}: the orders are not those of what {base.name} reads")
+        raise Refuted(f"{program.name}: the orders are not the orders of the inputs of {base.name}")
 
 
 def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -> list[int]:

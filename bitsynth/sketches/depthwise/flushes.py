@@ -1,14 +1,15 @@
 """Flushes of depthwise kernels: accumulators of any width and order, widened and added to int32 sums in order.
 
-Forms that widen lanes, add them widened, or move them are found by what they do to unknowns. For 16-bit accumulators of
+Forms that widen lanes, add them widened, or move them are found by their effect on unknowns. For 16-bit accumulators of
 16 channels and int32 sums:
 
     acc0 (channels 0..7), acc1 (8..15)     widen low and high lanes      4 registers of 32-bit lanes
     move, if widening leaves another order                               channels 0..3, 4..7, 8..11, 12..15
     add to the sums c0 .. c3
 
-Sums may also be finished in another order of a unit's channels: that which narrowing to bytes brings back, or that of
-programs which make 64 bits of a sum, with the even channels of every four before the odd ones. Each has its own flush.
+Sums may also be finished in another order of a unit's channels: an order that narrowing to bytes brings back, or the
+order of programs which make 64 bits of a sum, with the even channels of every four before the odd ones. Each has its
+own flush.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def parts_of(channels: ChannelOrder, lanes: int) -> list[ChannelOrder]:
 
 
 def order_at_last(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
-    """Return the same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
+    """Return the same with channels in `order`; within four channels any order will do, as wider lanes take them."""
     fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
     for wanted in dict.fromkeys((order, fours)):
         if mixed := _mix_registers(isa, held, wanted, write):
@@ -279,7 +280,7 @@ def _run(first: int, count: int) -> list[int]:
 
 
 def _index_operands(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
+    """Return the operands that are registers, the index last, if the form takes the lanes `wanted` of them."""
     count = len(instr.operands) - 1
     given = [[LinearForm(0, f.atoms, 0, 1) for f in unknowns(instr.out, str(k))] for k in range(count)]
     every = [x for register in given for x in register]

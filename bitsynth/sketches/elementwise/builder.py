@@ -176,7 +176,7 @@ def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgra
 
 
 def _distinguish(read: list[frozenset[tuple[int, int]]]) -> list[frozenset[tuple[int, int]]]:
-    """Return the positions that each lane reads, without those that another lane is known to belong to.
+    """Return the positions that each lane reads, without positions that are known to belong to another lane.
 
     A lane that reads one position of an input belongs to it. Saturating forms may read neighbours too.
     """
@@ -223,7 +223,7 @@ def find_orders(program: ElementwiseProgram) -> ElementwiseProgram:
 
 
 def _order_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwiseProgram:
-    """Return a program with a loop with its orders: first that of the counting bytes, then those of inputs by it."""
+    """Return a program with a loop, and its orders: first the counting bytes' order, then the inputs' orders by it."""
     in_place = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
     if in_place.iteration is None or in_place.last is None:
         raise NoKernel(f"{program.name} has no loop")

@@ -1,6 +1,6 @@
 """Translates a meaning operator by operator: one instruction for each, or for a larger part of the expression.
 
-Inputs and results have lanes of one width, so nothing is narrowed and the order is that of channels.
+Inputs and results have lanes of one width, so nothing is narrowed and elements keep the order of channels.
 """
 
 from __future__ import annotations

@@ -100,5 +100,5 @@ def _moves_inside(program: ElementwiseProgram, count: int) -> list[tuple[int, ..
 
 
 def _fresh(kind: str, taken: Sequence[Value]) -> Value:
-    """Return the first name of a kind behind those that are taken."""
+    """Return the first free name of a kind."""
     return Value(f"{kind}{max((int(name[1:]) for name in taken), default=-1) + 1}")

@@ -244,7 +244,7 @@ class ScalingPlan:
         return self.builder.narrow(self.builder.narrow(x), signed=False).as_type(self.builder.isa.word)
 
     def wide_product(self) -> UnitValue:
-        """Return the value times m, plus k, in 64 bits, rounded and shifted, of which the low 32 bits remain."""
+        """Return the low 32 bits of the value times m, plus k, in 64 bits, rounded and shifted."""
         products, highs = self._wide_products()
         parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate(products)]
         return self.shift(self._high_halves(parts, highs))

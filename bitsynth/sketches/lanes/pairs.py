@@ -9,7 +9,7 @@ above then comes in, and is added up with them. That is undone before sums are w
     byte b of `low`    low[b] + 16 * high[b]          minus 16 times the next: low[b]
     byte b of `high`   high[b] + 16 * low[b + 1]      minus 16 times low[b + 1]: high[b]
 
-Instructions are found by what they do to unknowns in the linear domain, never by name.
+Instructions are found by their effect on unknowns in the linear domain, never by name.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _takers(isa: Isa, imm: int, operands: int) -> Iterator[Instr]:
 
 
 def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
-    """Return whether an instruction adds the high halves of its second operand's bytes to those of the first."""
+    """Return whether an instruction adds the high halves of its second operand's bytes to the first operand's bytes."""
     acc = [variable(("acc", b), 0, (1 << bits) - 1) for b in range(isa.word.lanes)]
     _, high, both = _halves(isa, bits)
     if [instr.out, *(o.type for o in instr.operands)] != [isa.word] * 3:

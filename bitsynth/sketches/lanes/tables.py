@@ -80,7 +80,7 @@ def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
 
 
 def _blind(trace: Trace, op: str, args: tuple[Value, ...]) -> Value:
-    """Record a step without running it: what it makes is for the checker to know."""
+    """Record a step without running it: only the checker needs its result."""
     step = Step(trace.fresh(), op, args)
     trace.steps.append(step)
     return step.dst

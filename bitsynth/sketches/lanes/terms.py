@@ -51,11 +51,12 @@ class ProductTerm:
     """An instruction that adds products to every column.
 
     Attributes:
-        op: The instruction; `high` is the one for the upper half of the columns.
-        row: Its operand with the row's codes; `column` and `acc` are those of columns and of the accumulator.
+        op: The instruction; `high` is the instruction for the upper half of the columns.
+        row: Its operand with the row's codes; `column` and `acc` are its operands with the column's codes and the
+            accumulator.
         acc: None if the instruction does not accumulate: then `add` adds its result.
         positions: Positions of K that it covers, of `code_bytes` bytes each.
-        slots: Slots of the row's operand, of which the immediate selects one.
+        slots: Slots of the row's operand; the immediate selects one.
         sum_lanes: Lanes of the accumulator in which a column has its sums; a flush adds them up.
         add_codes: The instruction that adds a row's code and a column's code before they are multiplied, if there is
             one: each product is then for two neighbours (`kernel.program`: `cross_terms`).
@@ -189,7 +190,7 @@ def _gives(
 
 
 def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
-    """Yield the terms that multiply lanes of `code_bytes`; of more than one those that sum products alone."""
+    """Yield the terms that multiply lanes of `code_bytes`; for several bytes only terms that sum products."""
     types, lanes = [o.type for o in instr.operands], isa.word.lanes // code_bytes
     given = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
     high = isa.high_half(instr)

@@ -1,6 +1,6 @@
 """Unpacking of codes that lie side by side in bytes, each to a byte of its own: a shift, then a mask.
 
-Both are found by what they do to unknowns in the linear domain, never by name.
+Both are found by their effect on unknowns in the linear domain, never by name.
 """
 
 from __future__ import annotations

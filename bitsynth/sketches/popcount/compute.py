@@ -8,7 +8,7 @@ the activations and r+1 of the weights (any boolean functions of the codes, made
 packing). Summed over positions, f_j becomes a popcount: what holds on one bit holds at
 every width. Every function is 0 on code 0, so zero padding counts nothing.
 
-Cost is that of the gates plus `COUNT_COST` a popcount; UNSAT for everything cheaper is
+The cost is the gates' cost plus `COUNT_COST` a popcount; UNSAT for everything cheaper is
 the certificate of minimality.
 """
 

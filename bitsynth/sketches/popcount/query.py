@@ -185,7 +185,7 @@ class _Encoding:
         self.system.add(smt.implies(chosen, spare[0]) for spare in args[op.arity :])
 
     def _break_symmetry(self, ops: list[str], args: list[list[str]], nodes: int) -> None:
-        """Order operands: the first ones differ; those of a symmetric gate, or one that may be any function, ascend."""
+        """Order operands: the first ones differ; operands of a symmetric gate, or of any function, ascend."""
         self.system.add(smt.no(smt.both(args[0][n], args[1][n])) for n in range(nodes))
         for chosen, op in zip(ops, self.query.ops, strict=True):
             ordered = range(op.arity - 1) if op.is_free else range(op.is_symmetric)

@@ -3,7 +3,7 @@
 As in CGO 2020 (section 4.2, Figure 5), a level of the reduction applies the same
 instruction to each live register or to each adjacent pair. A move is legal only if the
 linear domain shows that no lane overflows, that no partial sum is lost or counted twice
-and that no lane mixes two columns. Instructions are found by what they do, never by name.
+and that no lane mixes two columns. Instructions are found by their effect, never by name.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
 
 
 def _halves(isa: Isa) -> Iterator[Halves]:
-    """Yield the mask and the shifts that part lanes of 8 and of 16 bits, found by what they do."""
+    """Yield the mask and the shifts that part lanes of 8 and of 16 bits, found by their effect."""
     for bits in (8, 16):
         narrow = VecType("u", bits, isa.table.vector_bits // bits)
         lanes = tuple(variable(("x", i), 0, (1 << bits) - 1) for i in range(narrow.lanes))

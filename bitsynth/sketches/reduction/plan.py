@@ -6,7 +6,7 @@ A plan has up to `PRE` levels inside the loop, one accumulating instruction, and
     in the loop    two registers of counts    level: add pairs of bytes       acc0 = adalp acc0 t0
     at a flush     acc0                       level: addp, widened            c0 = sub c0 t1
 
-All plans of the sketch are enumerated cheapest first (uniform-cost search over what lanes hold), so the plan found is
+All plans of the sketch are enumerated cheapest first (uniform-cost search over contents of lanes), so the plan found is
 minimal in it. `flush_program` writes its flush, with one write-back for each multiple of its sums.
 """
 
@@ -67,7 +67,7 @@ class ReductionPlan:
 class ReductionInput:
     """The registers to reduce: `groups` of them, of lanes `bits` wide, each in [least, most].
 
-    A column has `slot_bytes` of one. The instructions are those of `menu`, or any.
+    A column has `slot_bytes` of a register. The instructions are from `menu`, or any.
     """
 
     groups: int
@@ -83,7 +83,7 @@ class ReductionInput:
 
 
 def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[Value]]:
-    """Return registers of counts: lane b of those in a column's slot is an atom."""
+    """Return registers of counts: each lane of a column's slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
     kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
     each = 8 * given.slot_bytes // given.bits
@@ -97,7 +97,7 @@ def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[Value]]:
 
 @lru_cache
 def plan(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> ReductionPlan:
-    """Return the cheapest plan for `steps` steps, each of which adds to a lane within the range of `given`."""
+    """Return the cheapest plan for `steps` steps, each adding to a lane a number within the range of `given`."""
     if given.groups * isa.word.lanes // given.slot_bytes % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: ReductionPlan | None = None
@@ -152,7 +152,7 @@ class _LoopPart(NamedTuple):
 
 
 def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[_LoopPart]:
-    """Return the parts in the loop, that of the lowest bound first."""
+    """Return the parts in the loop, the part with the lowest bound first."""
     out: list[_LoopPart] = []
     for pre in _pre_levels(isa, given):
         trace, names = start(isa, given)

@@ -51,7 +51,7 @@ class SumLanes:
         return (1 << self.kind.bits - self.signed) - 1
 
     def fill(self, most: int) -> Register:
-        """Return an accumulator every lane of which holds a sum of at most that size."""
+        """Return an accumulator whose lanes each hold a sum of at most that size."""
         least = -most if self.signed else 0
         places = (divmod(i, self.per_column) for i in range(self.kind.lanes))
         return Register(self.kind, tuple(variable((column, part, 0), least, most) for column, part in places))
@@ -59,7 +59,7 @@ class SumLanes:
 
 @dataclass(frozen=True)
 class LaneSums:
-    """The content of accumulators with lanes `start`: `steps` steps, each of which adds up to `increment` to a lane.
+    """The content of accumulators with lanes `start`: `steps` steps, each adding up to `increment` to a lane.
 
     The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by that many bits
     between one and the next, and the last of them adds to the tile.
@@ -121,7 +121,7 @@ class WideningPath:
 
 @lru_cache(maxsize=4096)
 def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> WideningPath:
-    """Return the cheapest path of `sums` to the tile, of which a register costs `moving` to load and store.
+    """Return the cheapest path of `sums` to the tile; a register of the tile costs `moving` to load and store.
 
     Raises NoKernel if there is none.
     """
@@ -290,7 +290,7 @@ def _take(
 
 
 def _unmix_lanes(trace: Trace, stage: WideningStage, names: Sequence[Value]) -> Sequence[Value]:
-    """Return the accumulators, of which the stage separates the sums of each two, if it does."""
+    """Return the accumulators in pairs whose sums the stage separates, if it separates any."""
     if stage.unmix is None:
         return names
     pairs = zip(names[::2], names[1::2], strict=True)

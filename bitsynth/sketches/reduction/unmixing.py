@@ -1,4 +1,4 @@
-"""Unmixing: what accumulators hold of each other's sums is taken away before sums are widened.
+"""Unmixing: accumulators that hold parts of each other's sums are separated before sums are widened.
 
 Rows that share bytes (`sketches/lanes/pairs.py`) have two accumulators. Lane b of the first holds the sums
 low[b] + 16 * high[b]. Lane b of the second holds high[b], and in some sets 16 * low[b + 1] too. Modulo 256:
@@ -102,7 +102,7 @@ def cheapest_unmixing(isa: Isa, kind: VecType, span: int, metric: Metric) -> tup
         firsts.insert(0, (by_factor[0], TimesTaken(times, by_factor[1])))
     seconds = list(_halves_taken(isa, kind, 1, span, metric)) if span > 1 else [(0.0, None)]
     if not firsts or not seconds:
-        raise NoKernel(f"{isa.name}: nothing takes sums shifted up from those of {kind}")
+        raise NoKernel(f"{isa.name}: no instruction takes sums shifted up from sums of {kind}")
     first, second = min(firsts, key=lambda x: x[0]), min(seconds, key=lambda x: x[0])
     return first[0] + second[0], Unmixing(first[1], second[1])
 
@@ -128,7 +128,7 @@ def _halves_taken(isa: Isa, kind: VecType, up: int, span: int, metric: Metric) -
 def _moves_halves(isa: Isa, kind: VecType, way: HalvesTaken, from_: list[int | None]) -> bool:
     """Return whether lane b becomes the low half of lane from_[b], moved up, or 0 for None."""
     trace = Trace(isa, LinearDomain(1))
-    # Sums wrap: a lane holds any number, of which only its low half is moved.
+    # Sums wrap: a lane holds any number, and only its low half is moved.
     lanes = [variable(b, 0, 1 << 2 * kind.bits) for b in range(kind.lanes)]
     x = trace.bind(Value("x"), Register(kind, tuple(lanes)))
     try:
