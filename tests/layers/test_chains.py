@@ -8,7 +8,7 @@ from support.layer_chains import STEPS, Chain
 from bitsynth.errors import ToolError
 from bitsynth.layers import library
 
-COUNT = {"avx2": 40, "avx512": 50, "avxvnni": 8, "neon": 5, "neon_dotprod": 4, "armv7_neon": 4}
+COUNT = {"avx2": 40, "avx512": 20, "avxvnni": 8, "neon": 5, "neon_dotprod": 4, "armv7_neon": 4}
 """Chains of each set that the slow suite runs, unless BITSYNTH_CHAINS says how many."""
 ASKED = int(os.environ.get("BITSYNTH_CHAINS", "0"))
 FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))

@@ -83,7 +83,7 @@ def test_a_network_of_plain_c(monkeypatch, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_plain_c_of_every_operator(monkeypatch, rng, reference):
-    flags = FLAGS if reference == "exact" else QUICK
+    flags = ("-O2",) if reference == "exact" else QUICK  # GCC takes twice as long for this file at -O3.
     require_right(monkeypatch, rng, CASES if reference == "exact" else ROUNDED, reference, flags)
 
 

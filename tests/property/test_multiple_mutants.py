@@ -21,7 +21,7 @@ from bitsynth.store.matmul import MATMUL
 KERNELS = [
     "avx2/bs_mm_a4u_w4b",
     "avx2/popcount/bs_mm_a2u_w2b",
-    "avx512/bs_mm_a3u_w3b",
+    "avx512/bs_mm_a2u_w1b",
     "avxvnni/bs_mm_a2u_w4b",
     "neon/bs_mm_a2u_w1b",
     "neon/bs_mm_a4u_w4b",

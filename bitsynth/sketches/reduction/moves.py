@@ -128,6 +128,32 @@ def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
     return tuple(move for move in every if unique[_meaning(isa, move)] is move) + tuple(_halves(isa))
 
 
+@lru_cache
+def largest_sum(isa: Isa) -> int:
+    """Return the largest number of lanes that a move adds up in one lane, for example 16 for `sad` of two registers.
+
+    A move is run on lanes of unknowns of 0 or 1. If that is illegal, as for a product of two unknowns, the move is
+    legal for lanes that are 0 at most, and the lanes of its operands for each lane of its result are taken.
+    """
+    return max(_lanes_in_sum(isa, move) for move in all_moves(isa))
+
+
+def _lanes_in_sum(isa: Isa, move: AnyMove) -> int:
+    if isinstance(move, Halves):
+        return 1
+    kinds = [operand.type for operand, fill in zip(isa[move.op].operands, move.fill, strict=True) if fill is None]
+    trace = Trace(isa, LinearDomain(1))
+    names = [
+        trace.bind(Value(f"x{r}"), Register(kind, tuple(variable((0, r, i), 0, 1) for i in range(kind.lanes))))
+        for r, kind in enumerate(kinds)
+    ]
+    try:
+        sums = signature(trace, move.apply(trace, names))
+    except ILLEGAL:
+        return -(-sum(kind.lanes for kind in kinds) // isa[move.op].out.lanes)
+    return max(lane[1] if lane else 0 for _, lanes in sums for lane in lanes)
+
+
 def _halves(isa: Isa) -> Iterator[Halves]:
     """Yield the mask and the shifts that part lanes of 8 and of 16 bits, found by their effect."""
     for bits in (8, 16):

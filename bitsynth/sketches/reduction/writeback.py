@@ -22,7 +22,16 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
-from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Signature, all_moves, arithmetic, atoms, signature
+from bitsynth.sketches.reduction.moves import (
+    ILLEGAL,
+    AnyMove,
+    Signature,
+    all_moves,
+    arithmetic,
+    atoms,
+    largest_sum,
+    signature,
+)
 
 _MAX_REGISTERS = 8
 
@@ -183,8 +192,9 @@ def cheapest_flush(
     None if none is cheaper than `ceiling`.
     """
     isa = trace.isa
-    held = signature(trace, names)
-    whole, least = atoms(held), _least_write_back(isa, held, coef, metric, target)
+    start = signature(trace, names)
+    columns = len({lane[0] for _, lanes in start for lane in lanes if lane})
+    whole, least = atoms(start), _least_write_back(isa, columns, coef, metric, target)
     ties = counter()
     queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[Value]]] = [(0.0, next(ties), (), trace, names)]
     seen: set[Signature] = set()
@@ -203,8 +213,9 @@ def cheapest_flush(
         if write_back and (goal is None or cost + write_back[0] < goal[0]):
             goal = (cost + write_back[0], levels, write_back[2], write_back[1])
             ceiling = min(ceiling, goal[0])
-        # or apply one more level, if the write-back behind it may still cost less than the ceiling.
-        if len(levels) < POST:
+        # or apply one more level, if the write-back behind it may still cost less than the ceiling, and if the levels
+        # that are left can add up all lanes of a column.
+        if _count_held(sig) <= columns * largest_sum(isa) ** (POST - len(levels)):
             for move in all_moves(isa):
                 higher = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
                 if higher + least < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
@@ -212,19 +223,18 @@ def cheapest_flush(
     return goal
 
 
-def _least_write_back(isa: Isa, held: Signature, coef: int, metric: Metric, target: VecType) -> float:
-    """Return a lower bound on the cost of every write-back of the columns in `held`.
+def _least_write_back(isa: Isa, columns: int, coef: int, metric: Metric, target: VecType) -> float:
+    """Return a lower bound on the cost of every write-back of so many columns.
 
     Levels keep every column, so each write-back gives at least as many registers of `target` as the columns fill. The
     bound is this number times the least cost of one such register. For example, 64 columns fill four registers of 16
     lanes; if no option costs less than 1.5 for a register, every write-back costs at least 6.
     """
-    columns = {lane[0] for _, lanes in held for lane in lanes if lane}
     per_register = [
         _cost(isa, option, 1, metric) / option.parts / (2 if option.high else 1)
         for option in write_backs(isa, coef, target)
     ]
-    return -(-len(columns) // target.lanes) * min(per_register, default=0.0) * (1 - _ROUNDING)
+    return -(-columns // target.lanes) * min(per_register, default=0.0) * (1 - _ROUNDING)
 
 
 def _step(trace: Trace, names: Sequence[Value], move: AnyMove, whole: int) -> tuple[Trace, list[Value]] | None:
