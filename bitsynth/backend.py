@@ -22,8 +22,8 @@ from bitsynth.network.run import Network
 class CompiledModel(base.BackendRep):
     """A model ready to run.
 
-    Models of which an input must be constant, such as the shape of a Reshape, are compiled when they run: inputs but
-    the first, or all of them, are constants of that run.
+    A model with an input that must be constant, such as the shape of a Reshape, is compiled when it runs: all inputs,
+    or all but the first, are constants of that run.
     """
 
     def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
@@ -38,7 +38,7 @@ class CompiledModel(base.BackendRep):
             self._network = None
 
     def run(self, inputs: Any, **_: Any) -> tuple[Tensor, ...]:
-        """Return the outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
+        """Return the outputs, for inputs in the model's order or by name; SpecError for inputs that do not fit."""
         given = self._by_name(inputs)
         net = self._network or self._compile(given)
         outputs = net({name: given[name] for name in net.graph.inputs})

@@ -1,7 +1,7 @@
 """Errors that a user can meet, each with its exit code.
 
-A message says where it happened, what was wanted, what was given and what to do next. The command line prints it and
-exits with `exit_code`; the Python API raises it.
+A message says where the failure happened, what was wanted, what was given and what to do next. The command line prints
+it and exits with `exit_code`; the Python API raises it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
         if not stat.S_ISREG(status.st_mode):
             raise SpecError(f"{path} is not a regular file")
         if status.st_size > most:
-            raise SpecError(f"{path} has {status.st_size:,} bytes, more than the {most:,} that are read of such a file")
+            raise SpecError(f"{path} has {status.st_size:,} bytes, more than the {most:,} that are read of a file")
         with open(handle, "rb", closefd=False) as file:
             yield file
     finally:
@@ -256,7 +256,7 @@ def reserve_folder(folder: Path, advice: str = ADVICE) -> Iterator[None]:
 def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
     """Hold a lock of `folder` itself, which leaves no file in it; where it is none, or there are no locks, nothing.
 
-    What a killed writer staged is removed from the folders `inner`, those of files.
+    Files that a killed writer staged are removed from the folders `inner`, which hold the files.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ def user_isa_specs() -> tuple[Path, ...]:
 
 
 def isa_folder(name: str) -> Path:
-    """Return the folder of the instruction set `name`: one of the user's if it has the set, else the shipped folder."""
+    """Return the folder of the instruction set `name`: a user's folder if it has the set, else the shipped folder."""
     folders = (home / name for home in user_isa_specs())
     return next((folder for folder in folders if (folder / "isa.toml").is_file()), isa_specs() / name)
 

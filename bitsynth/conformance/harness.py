@@ -34,7 +34,7 @@ _RECORDS = 1 << 13
 class Capture:
     """The machine's results for a batch of `args`: uint64 arrays of shape (lanes, records).
 
-    `coverage` is that of all batches of the form and the immediate.
+    `coverage` is for all batches of the form and the immediate.
     """
 
     form: str

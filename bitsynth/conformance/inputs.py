@@ -128,7 +128,7 @@ class FormTrial:
             yield self._float_pairs(rng)
 
     def _float_pairs(self, rng: np.random.Generator) -> list[U64]:
-        """Return inputs in which operands that are float32 numbers take all pairs of landmarks of such."""
+        """Return inputs in which operands that are float32 numbers take all pairs of float32 landmarks."""
         marks = float_landmarks()
         row, column = np.divmod(np.arange(len(marks) ** 2), len(marks))
         out = [random_values(rng, t.bits, (t.lanes, len(row))) for t in self._types]

@@ -74,7 +74,7 @@ def choose_groups(
 def group_independent_lanes(
     types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]
 ) -> tuple[LaneGroup, ...]:
-    """Return all lanes that are seen, in groups of one width no two of which an output lane sees."""
+    """Return all lanes that are seen, in groups of one width; no output lane sees two lanes of a group."""
     met: dict[OperandLane, set[OperandLane]] = {}
     for pieces in seen:
         for piece in pieces:

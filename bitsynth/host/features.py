@@ -63,7 +63,7 @@ def matches(isa: IsaTable) -> bool:
 
 
 def _linux_features() -> frozenset[str]:
-    """Return the features in /proc/cpuinfo; those that AT_HWCAP has too are taken from there."""
+    """Return the features in /proc/cpuinfo; features that AT_HWCAP has too are taken from there."""
     table = architecture.load_architectures().get(arch())
     hwcap = table.hwcap if table else {}
     if not hwcap:

@@ -42,7 +42,7 @@ def has_times(isa: IsaTable) -> bool:
 
 
 def cpu_here(isa: IsaTable) -> str:
-    """Return the processor, among those in `isa`, that runs code for `isa` here; "" if it is not known."""
+    """Return the processor of `isa` that runs code for `isa` here; "" if it is not known."""
     has_names = architecture.find_architecture(isa.arch).processors and runs_natively(isa)
     return here().cpu(isa) if has_names else ""
 

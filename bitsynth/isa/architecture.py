@@ -79,7 +79,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`),
     or words that these begin with, to processors of an `isa.toml`, the nearest first. `midr_probe` is the C file next
     to this one that reads a MIDR, "" if programs cannot.
-    `int8_instructions` are those that products of bytes use, by the processor's feature, the fastest first.
+    `int8_instructions` are the instructions that products of bytes use, by the processor's feature, the fastest first.
     `probe` is the C file on which the `probes` of an `isa.toml` rest.
     """
 
@@ -102,7 +102,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     emulator: Emulator | None = None
 
     def nearest_processor(self, kind: str, among: Collection[str]) -> str:
-        """Return the processor `among` those of an instruction set that is nearest to a machine's; "" if none is.
+        """Return the processor `among` an instruction set's that is nearest to a machine's; "" if none is.
 
         Given "GenuineIntel family 6 model 207" and a set with the costs of "zen5" and "skylake". Result: "skylake", by
         the key "GenuineIntel".
@@ -129,7 +129,7 @@ def _text(path: Path) -> str:
 
 
 def load_architectures() -> Mapping[str, Architecture]:
-    """Return the architectures by name, as the `arch` of an `isa.toml` spells it: those that ship and the user's."""
+    """Return the architectures by name, as the `arch` of an `isa.toml` spells it: the shipped ones and the user's."""
     return _load_architectures(paths.architectures(), paths.user_architectures())
 
 

@@ -92,7 +92,7 @@ def require_float(x: Bits, width: int) -> Bits:
 
 
 def lift_floats(a: Bits | int, b: Bits | int, width: int) -> tuple[Bits, Bits]:
-    """Return the bits of two floats of `width` bits, one of which may be a number."""
+    """Return the bits of two floats of `width` bits; one of them may be a number."""
     a, b = lift_both(a, b)
     return require_float(a, width), b
 

@@ -144,7 +144,7 @@ class Isa:
         return rules
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
-        """Return the requirements of the forms named `ops`; those of the base alone if none is named."""
+        """Return the requirements of the forms named `ops`; only the base's if none is named."""
         used = {self[op].feature for op in ops}
         sets = [f for name, f in self.table.features.items() if name in used]
         return Requirements(
@@ -290,7 +290,7 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
     if not isinstance(name, str) or name not in others:
         raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
     if "cpu" in own:
-        raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
+        raise SpecError(f"{path}: its cpus are the cpus of {name}; `cpus` names the ones it keeps")
     parent = toml.read(others[name] / "isa.toml").get("isa")
     if isinstance(parent, dict) and parent.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")

@@ -92,18 +92,18 @@ class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A processor, of which at most `vector_per_cycle` vector instructions issue in a cycle.
+    """A processor: at most `vector_per_cycle` vector instructions issue in a cycle.
 
     At most `issued_per_cycle` instructions of all kinds issue; 0 if estimates of layers leave that out.
     If no operand is wider than half a register, `half_width_speedup` times as many issue, except stores. `overlap`
-    is the share of other port classes' cycles that overlap with those of the busiest one. With `loads_block`,
+    is the share of other port classes' cycles that overlap with the busiest class's. With `loads_block`,
     nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are
     given. `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second,
     from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` in addition to its accumulation. The
     defaults of these four were measured on Zen 5. `outer_bytes_per_cycle` arrive from behind its second cache; 0 if
-    these bytes take no longer than those of the second cache, as measured on Zen 4. Kernels in its order prefetch
-    cache lines `prefetch_turns` iterations before they read them. Packing and pointers take `slower` times as long as
-    on Zen 5, by `vector_per_cycle` if not given. `issue` are its issue rules, for processors that are predicted.
+    these bytes take no longer than bytes of the second cache, as measured on Zen 4. Kernels in its order prefetch cache
+    lines `prefetch_turns` iterations before they read them. Packing and pointers take `slower` times as long as on Zen
+    5, by `vector_per_cycle` if not given. `issue` are its issue rules, for processors that are predicted.
     """
 
     doc: str
@@ -130,7 +130,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The instructions of CGO 2020's sketches, by table name.
 
-    `operations` are those of its kernels for 128 multiply-accumulates, by widths such as a2w1.
+    `operations` are its kernels' operations for 128 multiply-accumulates, by widths such as a2w1.
     """
 
     compute: list[str]
@@ -164,8 +164,8 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compilers copy those; `pin_tile` stands in its place in kernels whose steps add to lanes of the tile's width, which
     live as long as the loop over K, and `pin_pairs` in kernels of pairs of rows. `hold` is one that keeps a value's
     place in the text, `address` one that keeps an address in a register. `probes` are C expressions that ask for each
-    feature of the host, after the architecture's `probe`. `cpus` names those of the set it `extends` that it keeps; all
-    if it names none.
+    feature of the host, after the architecture's `probe`. `cpus` names the processors of the set it `extends` that it
+    keeps; all if it names none.
     """
 
     name: str

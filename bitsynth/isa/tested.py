@@ -19,7 +19,7 @@ from bitsynth.isa.instr import Instr
 
 RECORD = "checked.json"
 ADVICE = "run it in a clone that can be written to, or on an instruction set of your own in a folder of BITSYNTH_ISA"
-"""What to do if the record cannot be written: it lies among the instruction sets."""
+"""Advice if the record cannot be written: it lies among the instruction sets."""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

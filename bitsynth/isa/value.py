@@ -6,7 +6,7 @@ fields say what the value is; `Value.of` and its methods make others from fields
     text        fields
     a2          role ROW, number 2: input 2 of the row
     w3_1        role COLUMN, register 3, number 1: input 1 of column register 3 (in depthwise kernels w1, no register)
-    acc0_5      role ACCUMULATOR, number 0, row 5 (without a row it is one of the program of a single row)
+    acc0_5      role ACCUMULATOR, number 0, row 5 (without a row it belongs to the program of a single row)
     w3_1h_of2   the HIGH part of w3_1, in copy 2 of the step
     s_c1_0      role TILE, number 1, row 0, is_place: where tile register 1 of row 0 is stored
     total       role NAMED: any other identifier

@@ -40,7 +40,7 @@ class TooMuch(Exception):
 class Child:
     """A process in a session of its own, killed with all it started when its `with` block ends, or when we are gone.
 
-    `command` is looked for on PATH; OSError if it cannot be started. What it says is not buffered here.
+    `command` is looked for on PATH; OSError if it cannot be started. Its output is not buffered here.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ Submit = Callable[..., "Future[Any]"]
 def several_at_once(most: int) -> Iterator[Submit]:
     """Yield up to `most` threads for this block; it ends after the work that they have begun.
 
-    What none has begun by then is done too, unless the block fails or is interrupted.
+    Work that no thread has begun by then is done too, unless the block fails or is interrupted.
     """
     with ThreadPoolExecutor(max(1, most)) as pool:
         try:

@@ -39,7 +39,8 @@ class KernelCost(msgspec.Struct, frozen=True):
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> int:
-    """Return the number of register copies: for instructions that overwrite an operand, all of which are read later."""
+    """Return the number of register copies: for instructions that overwrite an operand if all operands are read
+    later."""
     wanted = set(kept)
     copies = 0
     for step in reversed(program):
@@ -180,7 +181,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 
 @lru_cache(maxsize=1 << 14)
 def estimate_sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """Return the expected cycles of a tile with inputs in L1: the bound, and those of loads and stores beyond it.
+    """Return the expected cycles of a tile with inputs in L1: the bound, and the cycles of loads and stores beyond it.
 
     Port classes may overlap in part: then it is the busiest class plus the part of the others that does not overlap.
     Instructions of all kinds are another limit, if it is known how many issue in a cycle.
@@ -198,7 +199,7 @@ def estimate_sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: in
 
 
 def _count_issued_per_128_mac(isa: Isa, kernel: Kernel, depth: int) -> float:
-    """Return instructions of all kinds: those of vectors, loads of inputs, and control of the innermost loops."""
+    """Return instructions of all kinds: vector instructions, loads of inputs, and control of the innermost loops."""
     vectors = sum(isa[op].instructions * times for op, times in runs_per_row(isa, kernel, depth).items())
     control = LOOP_INSTRUCTIONS * len(kernel.passes) * 128 / (kernel.rows * kernel.columns * kernel.k_step)
     return vectors / units(kernel, depth) + loads_per_128_mac(isa, kernel) + control

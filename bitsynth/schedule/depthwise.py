@@ -20,7 +20,7 @@ from bitsynth.spec.options import DOT_POSITIONS
 WIDTHS = (2, 4, 8)
 """Widths of the operands of kernels that ship; other widths take the next greater one."""
 METHODS = ("multiply", "dot")
-"""How kernels multiply. Dot products are of bytes in lanes of 32 bits, whatever the widths: those of 8 bits ship."""
+"""How kernels multiply. Dot products are of bytes in lanes of 32 bits, for all widths; kernels of 8 bits ship."""
 TYPICAL_TAPS = 9
 PIXELS = (4, 2, 1)
 """Pixels at once, the most that registers hold: more gain nothing, as loads of weights are few already."""

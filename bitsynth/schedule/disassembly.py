@@ -19,7 +19,7 @@ _FIELDS = {"extr", "bfi", "bfxil", "ubfx", "sbfx", "ubfiz", "sbfiz"}
 """Integer instructions that shift an operand."""
 _COMPARES = {"cmp", "cmn", "tst", "ccmp"}
 _SETS = _COMPARES | {"subs", "adds", "ands", "bics", "negs"}
-"""Instructions that write the flags; `_READS` matches those that read them."""
+"""Instructions that write the flags; `_READS` matches instructions that read them."""
 _READS = re.compile(r"b\.\w+|csel|cset\w*|csinc|cinc|csinv|csneg|ccmp")
 
 
@@ -55,7 +55,8 @@ def _whole(register: str) -> str:
 
 
 def _memory(isa: Isa, cpu: str, op: str, operands: str, registers: list[str]) -> tuple[Issued, ...]:
-    """Return what a load or store issues: two for a pair, one for a store of integers; an add for a new base."""
+    """Return the kinds that a load or store issues: two for a pair, one for a store of integers; an add for a new
+    base."""
     rules, values, address = isa.rules(cpu), *operands.split("[", 1)
     count = len(_REGISTER.findall(values))
     moved, base = registers[:count], registers[count:]
@@ -100,7 +101,7 @@ def _arithmetic(isa: Isa, cpu: str, op: str, operands: str, registers: list[str]
 
 @lru_cache(maxsize=1 << 10)
 def _form(isa: Isa, mnemonic: str) -> Instr | None:
-    """Return a form of full registers that compiles to `mnemonic`, or to that of the low halves.
+    """Return a form of full registers that compiles to `mnemonic`, or to its twin for the low halves.
 
     None if no table has one.
     """

@@ -153,7 +153,8 @@ class _Tile:
                         yield starts[level]
 
     def _run_counters(self) -> Iterator[Issued]:
-        """Yield what counts a run of a nest's innermost loop: its steps, at most those left and those of a segment."""
+        """Yield the instructions that bound a run of a nest's innermost loop by the steps left and by a segment's
+        steps."""
         for steps, left in (("count", "left"), ("run", "steps_here")):
             yield of_kind(self.rules, "integer", [left], ["less"])
             yield of_kind(self.rules, "integer", ["less"], [steps])
@@ -224,7 +225,7 @@ class _Tile:
         yield of_kind(self.rules, "branch", ["run"])
 
     def _zeros(self, loop: Loop) -> Iterator[Issued]:
-        """Yield what sets accumulators to zero: in memory those of outer loops that are spilled."""
+        """Yield the instructions that set accumulators to zero: in memory if they are an outer loop's and spilled."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
         if in_memory or not loop.first or not pipelining.peels(self.kernel):
             for acc in all_accs(self.kernel, loop):
@@ -243,7 +244,8 @@ class _Tile:
         return [*places, of_kind(self.rules, "branch", ["run"])]
 
     def _issue(self, step: Step, becomes: dict[Value, Value]) -> Iterator[Issued]:
-        """Yield an instruction, and what computes its address: with a scalar pass that of the next load, behind it."""
+        """Yield an instruction, and the one for its address; with a scalar pass the next load's address comes after
+        it."""
         address = "" if step.args else pointer_of(step)
         if has_address(self.isa, step) and self.kernel.active_scalar_pass:
             yield issue(self.isa, self.cpu, step, becomes, address)
@@ -323,7 +325,7 @@ class _Tile:
 
 
 def _without_repeats(flat: Loop) -> Iterator[Step]:
-    """Yield the instructions of a step without those that compute a value again: compilers eliminate these.
+    """Yield the instructions of a step, except repeated computations of a value, which compilers eliminate.
 
     The paper's kernels have some: they sum up a row once for each column.
     """

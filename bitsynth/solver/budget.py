@@ -72,7 +72,7 @@ class Budget:
 def _check(solver: z3.Solver) -> z3.CheckSatResult:
     """Return the solver's answer. It works in another thread, so that an interrupt can stop it at once.
 
-    Z3's own handling of an interrupt loses those that come just before an answer.
+    Z3's own handling of an interrupt loses interrupts that come just before an answer.
     """
     solver.set("ctrl_c", False)
     answer = Future[z3.CheckSatResult]()

@@ -24,7 +24,7 @@ from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.types import VecType
 
 Per = Literal["element", "channel", "row", "all", "table", "iteration"]
-"""The elements that share a value of an input: none ("element"), those of a channel, those of a row, or all.
+"""The elements that share a value of an input: none ("element"), all of a channel, all of a row, or all.
 
 A "table" of `count` values is shared by all, too; it lies in registers, repeated where these are longer. The value of
 "iteration" is carried by a loop from one iteration to the next.
@@ -94,8 +94,8 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         out: The lane type of the result, or "words" for `planes` bits. Bit j of the value of channel 8q + b of 64 is
             then bit 8b + q of word j, as in `bs_pack_codes`.
         assumes: Expressions of one bit, which is 1 for all inputs that can occur.
-        nested: Expressions of one bit, each of which is 1 only where the one before it is. The proof shows that, and
-            then goes through the cases: how many are 1.
+        nested: Expressions of one bit; an expression is 1 only where the expression before it is 1. The proof shows
+            that, and then goes through the cases: how many are 1.
         alike: Either empty, or for each of `nested` an equivalent expression; the proof shows the equivalence.
         kind: The family, which says how programs are searched for, and nothing of what they compute.
     """
@@ -121,7 +121,7 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return value
 
     def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any]) -> list[Any]:
-        """Return the one-bit payloads of expressions, such as those of `assumes`."""
+        """Return the one-bit payloads of expressions, such as `assumes`."""
         return self.evaluate(texts, domain, given, 1)
 
     def evaluate(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any], bits: int) -> list[Any]:

@@ -80,7 +80,7 @@ def add_weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
     """Return codes (p >> n) + z of two codes, with p = a * f + b * g + k in 32 bits, which wrap, from 0 to h.
 
     Factors have 16 bits, or 32 if they are `wide`. Rounded half to `even`, e and bit n of p are added to p before it is
-    shifted; else what rounds is in k, and so is z.
+    shifted; else k contains both the rounding and z.
     """
     factor = ElementInput("f", "s32" if wide else "s16", "all")
     product = "(zext(a, 32) * sext(f, 32) + zext(b, 32) * sext(g, 32) + k)"
@@ -105,8 +105,8 @@ def add_weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
 def mean(*, even: bool) -> ElementwiseSpec:
     """Return codes of sums s: n * m >> 32 + t with n = 2 * s + c, at most h.
 
-    With m a little above 2**(32 + t) / d that is n // d. Halves are where d divides n: with `even` they are rounded to
-    numbers of which w, 0 or 1, is the last bit, else up.
+    With m a little above 2**(32 + t) / d that is n // d. The quotient is a half where d divides n. With `even` halves
+    are rounded to numbers whose last bit is w, 0 or 1; else up.
     """
     number = "((s << 1) + c)"
     quotient = f"asr(trunc((zext({number}, 64) * zext(m, 64)) >> 32, 32), t)"
@@ -146,7 +146,7 @@ def average() -> ElementwiseSpec:
 def quantize() -> ElementwiseSpec:
     """Return codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z.
 
-    The code of NaN is that of l.
+    The code of NaN is the code of l.
     """
     quotient = "fdiv(x, m)"
     least = f"ite(flt(l, {quotient}), {quotient}, l)"

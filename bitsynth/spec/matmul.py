@@ -76,7 +76,7 @@ class Encoding(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """Return the encoding called `text`; SpecError lists those that exist."""
+        """Return the encoding called `text`; SpecError lists all encodings."""
         try:
             return cls(text)
         except ValueError:
@@ -90,7 +90,7 @@ class MatmulOperand:
     integer     what a file or a caller has: value + zero point
     value       what products multiply: integer - zero point = scale * code + offset
     code        the unsigned number that kernels read: (value - offset) / scale
-    zero point  the integer whose value is 0; `zero`, that of unsigned codes, which are the integers themselves
+    zero point the integer whose value is 0; `zero` is the zero point of unsigned codes, which are the integers
     offset      the value of code 0: -zero of unsigned codes, of others by the encoding
     """
 
@@ -188,14 +188,14 @@ class MatmulSpec:
 
     @property
     def core(self) -> MatmulSpec:
-        """The plain product of the same widths, around which that of every encoding is built."""
+        """The plain product of the same widths; the products of all encodings are built around it."""
         return self.plain(self.isa, self.act.bits, self.wgt.bits)
 
     @property
     def max_product(self) -> int:
-        """The greatest absolute value of a product, of the core's and of those of values.
+        """The greatest absolute value of a product, among the core's products and products of values.
 
-        Of weights with a zero point also of those of codes, as rows are multiplied with the zero point.
+        If weights have a zero point, products of codes count as well, as rows are multiplied with the zero point.
         """
         core = self.core
         of_codes = self.act.codes[-1] * self.wgt.codes[-1] if self.wgt.zero else 0
@@ -227,7 +227,7 @@ class Affine:
 
 @cache
 def affine(spec: MatmulSpec) -> Affine:
-    """Return the correction from the core product to that of `spec`; `encodings.encoding_lemma` checks it."""
+    """Return the correction from the core product to the product of `spec`; `encodings.encoding_lemma` checks it."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % core.scale

@@ -112,7 +112,7 @@ def is_small(text: str) -> str:
 
 
 def assumes_small(spec: ElementwiseSpec) -> bool:
-    """Return whether a spec assumes that of the number that it rounds."""
+    """Return whether a spec assumes that the number it rounds is small."""
     return any(text.endswith(_BELOW) for text in spec.assumes)
 
 

@@ -7,7 +7,7 @@ from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.rescaling import CodeForm, is_number
 
 ELEMENTS = {"uint8": "u8", "int8": "s8", "int16": "s16", "int32": "s32", "float32": "f32"}
-"""The types of a residual's elements, by those of arrays, as names of specs have them."""
+"""The types of a residual's elements as names of specs have them, by the types of arrays."""
 _VALUE, _FACTOR = ElementInput("s", "s32"), ElementInput("f", "s32", "channel")
 
 

@@ -35,7 +35,7 @@ P = TypeVar("P")
 
 
 class ArtifactKind(ABC, Generic[R, P]):
-    """A kind of artifact: its files in the user's folder of kernels, over those in the shipped one.
+    """A kind of artifact: its files in the user's folder of kernels, which hide files in the shipped one.
 
     Attributes:
         name: The kind in the certificates of networks.
@@ -81,11 +81,11 @@ class ArtifactKind(ABC, Generic[R, P]):
         """
 
     def every(self, isa: str = "*") -> Iterator[Path]:
-        """Yield the stored files, or those of an instruction set; the user's hide shipped ones of the same place."""
+        """Yield the stored files, of all instruction sets or one; the user's hide shipped ones of the same place."""
         return files.every(f"{isa}/{self.pattern}")
 
     def read(self, path: Path) -> R:
-        """Return the record in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
+        """Return the record in the file `path`, its digest checked; SpecError names the fault and the remedy."""
         return files.read(path, self.record, self.noun, self.format, self.remedy)
 
     def load(self, path: Path) -> P:
@@ -120,7 +120,7 @@ class ArtifactKind(ABC, Generic[R, P]):
         return path
 
     def find_superseded(self, path: Path) -> Collection[Path]:
-        """Return the files that the artifact in `path` replaces, besides one of the same name."""
+        """Return the files that the artifact in `path` replaces, besides a file of the same name."""
         return ()
 
     def reason(self, record: R, error: BitsynthError) -> str:

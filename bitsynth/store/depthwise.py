@@ -39,7 +39,7 @@ class DepthwiseKind(ArtifactKind[DepthwiseEntry, Proved[DepthwiseProgram]]):
     record = DepthwiseEntry
     format = 2
     pattern = "depthwise/*.json"
-    remedy = "delete it: what ships is used then"
+    remedy = "delete it: the shipped one is used then"
 
     def accept(self, record: DepthwiseEntry) -> Proved[DepthwiseProgram]:
         """Return the kernel of a record, proved on record."""

@@ -110,7 +110,7 @@ def survey(
 
 
 def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
-    """Return the fastest baseline of a kind among those that have a peak on the processor."""
+    """Return the fastest baseline of a kind with a peak on the processor."""
     candidates = [b for b in baseline_loops.load(isa) if b.table.function == function and cpu in b.table.peak]
     best = max(candidates, key=lambda b: b.table.peak[cpu], default=None)
     return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None

@@ -121,8 +121,8 @@ def candidates(
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
     """Return a kernel of every method that has one, cheapest first, and the outcome of the other methods.
 
-    Those of `PREDICTED` are first only if they are predicted to be quicker than each other kernel. NoKernel, with the
-    reason of each method, if there is none.
+    Kernels of the methods `PREDICTED` are first only if they are predicted to be quicker than each other kernel.
+    NoKernel, with the reason of each method, if there is none.
     """
     results: list[MethodResult] = []
     lacking: list[RunnerUp] = []
@@ -158,7 +158,7 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """Return the sort key of kernels of different methods: the figure to a tenth, rounded up, then the bytes they read.
 
-    `bitsynth synth` says so if a runner-up has the lower figure. On in-order processors it is that of predicted cycles;
+    `bitsynth synth` says so if a runner-up has the lower figure. On in-order processors the figure is predicted cycles;
     elsewhere it leaves loads out. The one case that bytes decide is A1W1 of AVX-512, where the popcount kernel is
     measured to be as fast as the lookup one or faster.
     """
@@ -252,8 +252,8 @@ Found = TypeVar("Found", bound=_OfMethod)
 def put_taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
     """Return the kernels, cheapest first, except that the one to take is first.
 
-    One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of
-    no other are known.
+    A kernel of a method in `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share
+    there, or if no others' are known.
     """
 
     def is_taken(kernel: Found) -> bool:

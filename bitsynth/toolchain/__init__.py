@@ -1,4 +1,4 @@
-"""Compiles generated C to shared libraries: finds compilers, and caches what they have compiled."""
+"""Compiles generated C to shared libraries: finds compilers, and caches their results."""
 
 from bitsynth.toolchain.cache import cache_folder
 from bitsynth.toolchain.cmake import build_library

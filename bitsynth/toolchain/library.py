@@ -43,7 +43,7 @@ It is apart from the products: looking through thousands of these for what a kil
 to compile.
 """
 _PRUNED = "pruned"
-"""An empty file whose time is that of the last search for unused products."""
+"""An empty file whose time is the time of the last search for unused products."""
 _DAY, _UNUSED_DAYS = 24 * 60 * 60, 30
 """Seconds of a day; days after which a product that no process used is removed."""
 _OBJECT = "object.o"
@@ -73,13 +73,13 @@ def compile_for(
     """Compile C files for `isa`; the path of the shared library, or of the executable if not `shared`.
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
-    included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
-    go to the compiler and to the linker, those that begin with -Wl to the linker alone, those that make arithmetic
-    unsafe to the compiler alone. Objects of the files `cached` stay in the cache, for other libraries with these files.
-    The same sources, flags and compiler give the same path at once; a build that was interrupted leaves nothing, and
-    what is damaged since, by the digest next to it, is compiled again. Nobody but the user and root can have written
-    what the path names, nor can write it until it is loaded (`cache.secure`); if that
-    does not hold, or the cache cannot be written, ToolError says why.
+    included. `needs` is what the code uses of `isa`, the base alone if not given. `flags` go to the compiler and to the
+    linker; flags that begin with -Wl only to the linker, flags that make arithmetic unsafe only to the compiler.
+    Objects of the files `cached` stay in the cache, for other libraries with these files. The same sources, flags and
+    compiler give the same path at once; a build that was interrupted leaves nothing, and what is damaged since, by the
+    digest next to it, is compiled again. Nobody but the user and root can have written what the path names, nor can
+    write it until it is loaded (`cache.secure`); if that does not hold, or the cache cannot be written, ToolError says
+    why.
     """
     for name in sources:
         if Path(name).name != name or Path(name).suffix not in {".c", ".h"}:
@@ -108,7 +108,7 @@ def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
 
 
 def _with_headers(source: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the file `source` and those of `files` that it includes, or that these do."""
+    """Return the file `source` and all of `files` that it includes, directly or not."""
     included, left = {}, [source]
     while left:
         name = left.pop()
@@ -135,13 +135,13 @@ def _build(
     cached: Sequence[str] = (),
     header: str = "",
 ) -> Path:
-    """Return the product of the compiler, from the cache if it is there; `header` is that of the set's intrinsics."""
+    """Return the product of the compiler, from the cache if it is there; `header` declares the set's intrinsics."""
     key = _key(compiler, files, compile_flags, link_flags, name)
     folder = cache_folder()
     try:
         target = secure(folder) / key / name
         if not _whole(target):
-            # Before the lock is taken: one file may lock this key and that of an object or a header.
+            # Before the lock is taken: one file may lock this key and the key of an object or a header.
             objects = _objects(compiler, files, compile_flags, cached, header)
             parsed = {
                 source: _read_parsed(compiler, header, compile_flags)
@@ -246,7 +246,7 @@ def _lock_folder(folder: Path, key: str) -> Iterator[None]:
 def _sweep(folder: Path, key: str) -> None:
     """Remove folders that killed compilations left, and unused products.
 
-    Each is removed under its lock: that of `key` is ours, others are skipped unless they are free.
+    Each is removed under its lock: we hold the lock of `key`; others are skipped unless they are free.
     """
     unfinished, unused = [*_make_unfinished(folder).glob(f"{_PRODUCTS}.*")], _find_unused(folder)
     for path in (*unfinished, *unused):

@@ -352,7 +352,7 @@ CHILD_BROKEN = {
     ('extends = "neon"', ""): "extends None",
     ('extends = "neon"', 'extends = "./neon"'): "extends './neon'",
     ('extends = "neon"', "extends = [1]"): "extends [1]",
-    ("[isa.ctype]", "[isa.cpu.m1]\ndoc = 'x'\n[isa.ctype]"): "its cpus are those of neon",
+    ("[isa.ctype]", "[isa.cpu.m1]\ndoc = 'x'\n[isa.ctype]"): "its cpus are the cpus of neon",
     ("[isa.ctype]", "[isa.ctypes]"): "unknown field `ctypes`",
     ("[isa.ctype]\nu8x64 =", "ctype ="): "Expected `object`, got `str`",
 }

@@ -32,7 +32,7 @@ from bitsynth.isa.domains.sums import Ranges, affine_lookup, find_range, interva
 class LinearDomain:
     """Linear forms over truth tables of `rows` rows; `full` is the table that is true everywhere.
 
-    Unknowns of known `ranges` may cancel; the range of what is left may be smaller than that of the terms.
+    Unknowns of known `ranges` may cancel; the range of the remaining sum may be smaller than the range of the terms.
     """
 
     rows: int

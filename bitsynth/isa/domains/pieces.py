@@ -58,7 +58,7 @@ WORD = 64
 def sum_by_pieces(a: Concat, b: Concat, w: int) -> Payload | None:
     """Return the sum of lanes of pieces, if none of it leaves its piece; None if some may.
 
-    Pieces of a word are those that both can be cut into.
+    A word is cut into pieces that both lanes can be cut into.
     """
     if w == WORD:
         try:

@@ -1,8 +1,8 @@
 """Sums of atoms in the linear domain: their ranges, their products, and tables of sums.
 
 Ranges are exact for bits of one column, and interval arithmetic for unknowns. In a product, bits of one position meet
-in a gate, those of two cross; a bit selects an unknown; unknowns multiply. By the lookup lemma, a table whose entries
-are sums over the bits of an index gives the sum that those bits select.
+in a gate, and bits of two positions cross; a bit selects an unknown; unknowns multiply. By the lookup lemma, a table
+whose entries are sums over the bits of an index gives the sum that those bits select.
 """
 
 from __future__ import annotations

@@ -254,7 +254,8 @@ class TermDomain:
     def _gate(
         self, op: str, a: TermPayload, b: TermPayload, w: int, masked: Callable[[TermPayload, int, int], TermPayload]
     ) -> TermPayload:
-        """Return a gate of two payloads; `masked` gives that of a payload and a constant bit for each of its bits."""
+        """Return a gate of two payloads; `masked` returns the gate of a payload and a constant bit for each of its
+        bits."""
         ends = sorted(self._ends(a, w) | self._ends(b, w) | set(range(_BYTE, w, _BYTE)) | {w})
         sizes = [last - first for first, last in zip([0, *ends], ends, strict=False)]
         out: list[Piece] = []
@@ -288,7 +289,7 @@ class TermDomain:
         return self._whole(out)
 
     def _divide(self, x: TermPayload, w: int, sizes: Sequence[int]) -> list[TermPayload]:
-        """Return the parts of a payload of these bits, the lowest first, each of which lies in one piece."""
+        """Return the parts of a payload of these bits, the lowest first; each part lies in one piece."""
         out: list[TermPayload] = []
         pieces, gone = iter(self._pieces(x, w)), 0
         y, start, bits = next(pieces)

@@ -7,8 +7,8 @@ elements of an *edge* of the network: integers n, from `low` to `high`, that sta
 integer is a code: n = first + apart * code, where `operand` is [apart, first]. For most steps the file has
 
 * `sums`: the integers that the step starts from. A layer's are sums of products with weights, plus a bias; its weights
-  are in the file, or the elements of the second buffer that it reads. Those of other steps are the elements that the
-  step reads;
+* are in the file, or the elements of the second buffer that it reads. Other steps start from the elements that they
+* read;
 * `chain`: the operations by which the network computes a result from a sum, in the arithmetic of its reference;
 * `claims`: for each result the formula by which C computes it from the same sum.
 
@@ -16,7 +16,7 @@ Theorem. If the check succeeds, then for all inputs that the caller may give: ea
 value of the chain, lies in the range of its edge, and fits its buffer; each step reads what was written before; and no
 buffer is overwritten while it is in use. One function checks each claim:
 
-    check_digest, check_files  the certificate and the files next to it are those that were written
+    check_digest, check_files  the certificate and the files next to it are as they were written
     check_header               names and numbers of the library are possible
     check_ranges               the range of an input has all that the caller may give
     check_order                each step reads what was written before it, and nothing is written twice
@@ -41,8 +41,8 @@ Numbers of the reference "exact" are real numbers. They are evaluated in float64
 real number (`bound_error`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
 Numbers of other references are evaluated in their own floats, operation by operation.
 
-What is assumed: that numpy's float32 and float64 are those of IEEE 754, rounded to nearest even, and that its sigmoid,
-tanh and erf are off by 2^-48 at most (`CURVES`).
+Two assumptions: numpy's float32 and float64 are IEEE 754's, rounded to nearest even; and its sigmoid, tanh and erf are
+off by 2^-48 at most (`CURVES`).
 
 Arrays have axes (channels, points): a row for each channel, or one row for all, and a column for each integer that is
 looked at. AssertionError means that a claim is false; every other exception, that the certificate is malformed.
@@ -155,9 +155,9 @@ def grid_column(edge: dict[str, Any], key: str) -> Any:
 def ends_of(edge: dict[str, Any], *, inner: bool = False) -> tuple[Any, Any]:
     """Return the least and the greatest integer of an edge, each (channels, 1), or (1, 1) for all channels.
 
-    Ranges that differ along other axes than channels become one range for all. For what is read that is the widest
-    range that an element has. For what is written it is the `inner` one, which all elements have in common. For example
-    elements from 0 to 9 and from 2 to 5 are 0 to 9 to read, and 2 to 5 to write.
+    Ranges that differ along other axes than channels become one range for all. For an edge that is read this is the
+    range that contains all elements' ranges. For an edge that is written it is the `inner` range, which all elements
+    have in common. For example elements from 0 to 9 and from 2 to 5 are 0 to 9 to read, and 2 to 5 to write.
     """
     low, high = array(edge["low"]), array(edge["high"])
     if is_by_channel(low, edge) and is_by_channel(high, edge):
@@ -213,13 +213,13 @@ fractions = np.frompyfunc(lambda x: Fraction(x) if math.isfinite(x) else x, 1, 1
 def evaluate(
     chain: list[Any], start: dict[str, Any], exact: bool, levels: dict[str, Any] | None = None
 ) -> dict[str, Bounded]:
-    """Return the value of every name in a chain, evaluated in order from those that are there at the `start`.
+    """Return the value of every name in a chain, evaluated in order from the values at the `start`.
 
     Args:
         chain: Operations: {"op": what it does, "of": names of one or two values, "is": the name of its result}.
-        start: The sums, "sum", what else is read, and constants, by name: (numbers, rises, off) each.
+        start: The sums, "sum", other values that are read, and constants, by name: (numbers, rises, off) each.
         exact: Whether numbers are real numbers; else each operation is rounded in the type its operands have.
-        levels: Constants (channels, levels) by name, of which "count" says how many are reached.
+        levels: Constants (channels, levels) by name; "count" counts how many of them are reached.
 
     Raises:
         AssertionError: A name is there already, so that which value it stands for would depend on the order; or a
@@ -265,7 +265,7 @@ def make_whole(name: str, numbers: Any, levels: Any) -> Any:
     of_floats, of_fraction = ROUNDED[name]
     if numbers.dtype != object:
         return of_floats(numbers)
-    # nan, of which nothing is known, stays.
+    # nan, an unknown number, stays.
     return np.frompyfunc(lambda x: of_fraction(x) if isinstance(x, Fraction) or math.isfinite(x) else x, 1, 1)(numbers)
 
 
@@ -347,13 +347,14 @@ def bound_error_of_two(name: str, a: Bounded, b: Bounded, numbers: Any, lost: fl
 
 
 class StepChain(NamedTuple):
-    """The chain of a step, and what it has besides sums.
+    """The chain of a step, and its values other than sums.
 
     Attributes:
         ops: Its operations.
         exact: Whether the reference is "exact".
         constants: Numbers (channels, how many) or (1, how many) by name: the step's own, and scale and zero point of
-            each edge that it reads, called scale0, zero0, scale1, zero1. Only those that "count" has several columns.
+            each edge that it reads, called scale0, zero0, scale1, zero1. Only levels that "count" reads have several
+            columns.
     """
 
     ops: list[Any]
@@ -485,7 +486,7 @@ OF_INTEGERS: dict[str, Any] = {
     "multiply_shift": divide_twice,
 }
 ALL_SUMS = ("table", "gate", "curve", "numbers")
-"""Formulas that may change direction, of which all sums are evaluated."""
+"""Formulas that may change direction: they are evaluated at all sums."""
 
 
 def find_deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
@@ -629,7 +630,7 @@ def bound_elements(of: dict[str, Any], buffer: dict[str, Any], edge: dict[str, A
     low, high = ends_of(edge)
     apart, first = buffer["operand"]
     is_float = "scale" not in edge and buffer["role"] == "input" and buffer["type"] == edge["type"] == "float32"
-    require("places" not in of or is_float, "places are those of the caller's float32 numbers alone")
+    require("places" not in of or is_float, "places are for the caller's float32 numbers alone")
     if "rows" in of:
         require([array(edge.get(k, 0)).size == 1 for k in ("scale", "zero")], "channels it reads are on several scales")
         is_there = [0 <= whole(row) < len(low) for row in of["rows"]]
@@ -639,7 +640,7 @@ def bound_elements(of: dict[str, Any], buffer: dict[str, Any], edge: dict[str, A
 
 
 def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
-    """Return how many channels a step's results have, if what it reads, its weights and its results fit each other."""
+    """Return how many channels a step's results have, if its inputs, its weights and its results fit each other."""
     of, reads = step["sums"], len(step["inputs"])
     results = [edge["shape"] for edge in edges[reads:]]
     sizes = [math.prod(shape) for shape in results]
@@ -650,11 +651,11 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     if "weights" in of:
         own_channels, size = check_window(of, edges[0]["shape"])
         require(own_channels in channels, "weights are of other channels than results")
-        require(size == sizes[0], "results are not those of the window")
+        require(size == sizes[0], "results do not fit the window")
     elif "matrices" in of:
         check_matrices(of, [edge["shape"] for edge in edges[:2]], results[0])
     elif step["chain"]:
-        require(math.prod(edges[0]["shape"]) == sizes[0], "results have another shape than what is read")
+        require(math.prod(edges[0]["shape"]) == sizes[0], "results have another shape than the input")
     return int(channels.pop())
 
 
@@ -671,8 +672,8 @@ def check_matrices(of: dict[str, Any], shapes: list[list[int]], result: list[int
     """
     count, rows, depth, columns = map(whole, of["matrices"])
     require(min(count, rows, depth, columns) > 0, "a factor has no elements")
-    require(count * rows * columns == math.prod(result), "results are not those of the matrices")
-    require(columns in (result[-1], *result[1:2]), "columns of the matrices are not those of the results")
+    require(count * rows * columns == math.prod(result), "results do not fit the matrices")
+    require(columns in (result[-1], *result[1:2]), "columns of the matrices do not fit the results")
     for shape, vectors in zip(shapes, (rows, columns), strict=True):
         own, rest = divmod(math.prod(shape), vectors * depth)
         require(rest == 0 < own and count % own == 0, "a factor has other matrices")
@@ -684,14 +685,14 @@ def check_window(of: dict[str, Any], shape: list[int]) -> tuple[int, int]:
     """Return the channels and the elements of the results of a window that moves over elements of a shape.
 
     Weights (groups, channels, inputs, window) read all channels of the image, and give a result for each channel and
-    place of the window. Sums with `each` are those of every channel by itself.
+    place of the window. Sums with `each` are sums of every channel by itself.
     """
     groups, outputs, inputs, window = array(of["weights"]).shape
     g, is_each = of["geometry"], bool(of.get("each"))
     batch, height, width = g["image"]
     require(min(groups, outputs, inputs, window) > 0, "a layer has no weights")
     require(window == g["kernel_h"] * g["kernel_w"], "weights are of another window")
-    require(not is_each or groups * outputs * inputs == 1, "weights are not those of every channel by itself")
+    require(not is_each or groups * outputs * inputs == 1, "weights are not of every channel by itself")
     results, read = (shape[1], shape[1]) if is_each else (groups * outputs, groups * inputs)
     pixels = batch * height * width
     # A product of a whole image reads packed words, each pixel's channels filled up to a multiple of 64.
@@ -702,7 +703,7 @@ def check_window(of: dict[str, Any], shape: list[int]) -> tuple[int, int]:
         padded = size + g[f"pad_{before}"] + g[f"pad_{after}"]
         places *= (padded - g[f"dilation_{way}"] * (g[f"kernel_{way}"] - 1) - 1) // g[f"stride_{way}"] + 1
     is_padded = any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right"))
-    require(of["padded"] == is_padded, "padding is not that of the window")
+    require(of["padded"] == is_padded, "padding does not fit the window")
     return results, batch * places * results
 
 
@@ -717,7 +718,8 @@ class Task(NamedTuple):
         claims: How C makes each result, arrays decoded.
         sums: The sums that there may be.
         other: The least and the greatest integer of a second tensor, (channels, 1) or (1, 1); 0 if there is none.
-        operand: How far apart the integers of neighbouring codes of the second tensor are, and that of code 0.
+        operand: For codes of the second tensor, the distance of neighbouring codes' integers, and the integer of code
+            0.
     """
 
     chain: StepChain
@@ -776,7 +778,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
 def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
     """Return what is to be proved of a step, if all of its arrays have one row for all channels or one for each.
 
-    Arguments are those of `prove`. Nothing is evaluated. Only levels, which "count", have columns in a chain; rows of a
+    Arguments are as for `prove`. Nothing is evaluated. Only levels, which "count", have columns in a chain; rows of a
     curve's table are cells.
     """
     reads, claims = len(step["inputs"]), [decode_claim(claim) for claim in step["claims"]]
@@ -805,7 +807,7 @@ def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact:
 
 
 def decode_claim(claim: dict[str, Any]) -> dict[str, Any]:
-    """Return a claim with its arrays: columns, but for those with several numbers a channel."""
+    """Return a claim with its arrays decoded: columns, except arrays with several numbers a channel."""
     tables = ("table", "values")
     arrays = {k: array(x) if k in tables else column(x) for k, x in claim.items() if isinstance(x, dict)}
     return claim | arrays
@@ -845,7 +847,7 @@ def places_to_floats(places: Any) -> Any:
 def prove_formula(
     chain: StepChain, claim: dict[str, Any], buffer: dict[str, Any], examined: Examined, is_of_floats: bool
 ) -> Any:
-    """Return the integers that C computes, if they are those of the chain."""
+    """Return the integers that C computes, if they equal the chain's."""
     apart, first = buffer["operand"]
     integers = first + apart * evaluate_formula(claim, examined.sums, examined.element)
     is_equal, has_no_direction = chain.agrees(*examined.start, claim["is"], integers)
@@ -926,7 +928,7 @@ def prove_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
 
 
 def check_digest(given: dict[str, Any]) -> None:
-    """Raise AssertionError unless the certificate's own digest is that of all the rest of it."""
+    """Raise AssertionError unless the certificate's own digest is the digest of everything else in it."""
     rest = json.dumps({**given, "digest": ""}, sort_keys=True, separators=(",", ":")).encode()
     require(given["digest"] == hashlib.sha256(rest).hexdigest(), "the certificate was changed")
 
@@ -939,7 +941,8 @@ def check_files(files: dict[str, str], folder: Path) -> None:
 
 
 def check_header(given: dict[str, Any]) -> None:
-    """Raise AssertionError unless what comments of the C show are plain names, and numbers are those of a library."""
+    """Raise AssertionError unless texts in comments of the C are plain names, and numbers are possible for a
+    library."""
     for key in ("isa", "cpu", "reference"):
         require(re.fullmatch(r"[a-z0-9_]*", given[key]) is not None, f"{key} is {given[key]!r}, which is no name")
     is_reference = given["reference"] in {"exact", "onnxruntime", "onnx", "tflite"}
@@ -951,7 +954,7 @@ def check_header(given: dict[str, Any]) -> None:
 
 
 def check_ranges(given: dict[str, Any]) -> None:
-    """Raise AssertionError unless ranges are ordered, and those of inputs are all that the caller may give."""
+    """Raise AssertionError unless ranges are ordered, and ranges of inputs have all that the caller may give."""
     for name, edge in given["edges"].items():
         require([whole(n) >= 0 for n in edge["shape"]], f"{name} has a size below 0")
         if "low" in edge or "high" in edge:
@@ -967,15 +970,15 @@ def check_ranges(given: dict[str, Any]) -> None:
         edge = given["edges"][given["buffers"][name]["edge"]]
         low, high = input_range(edge, given["reading"].get("codes"))
         is_whole_range = [array(edge["low"]) == low, array(edge["high"]) == high]
-        require(is_whole_range, f"the range of {name} is not that of its type")
+        require(is_whole_range, f"the range of {name} is not the range of its type")
 
 
 def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
     """Return the least and the greatest integer that an input may have.
 
-    An input of real numbers has all finite float32, of which these are the places. One of integers has all of its type.
-    One of floats with a scale has the `codes` that the file was read with, {"bits", "encoding", "scale"}, which the
-    same text of C compares each number with; None if there are none.
+    An input of real numbers has all finite float32, and the ends are their places. An input of integers has all of its
+    type. An input of floats with a scale has the `codes` that the file was read with, {"bits", "encoding", "scale"},
+    which the same text of C compares each number with; None if there are none.
     """
     if "scale" not in edge:
         return PLACES

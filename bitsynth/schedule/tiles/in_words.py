@@ -47,7 +47,8 @@ def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def _can(isa: Isa, kernel: Kernel) -> bool:
-    """Return whether rows are single planes, whose bits differ from those of columns in a word, summed in bytes."""
+    """Return whether rows are single planes, and a word counts, summed in bytes, the bits in which row and column
+    differ."""
     if _LOW not in isa.instrs or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD.lanes:
         return False
     (loop,) = kernel.passes
@@ -96,7 +97,7 @@ def _split(step: Trace, word: Value, size: int) -> tuple[Value, Value]:
 
 
 def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[Step, ...], tuple[Value, ...]]:
-    """Return the flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
+    """Return the flush of the other rows, whose accumulators are two words each, and the tile's values after it."""
     flush = _trace(isa, [Value.of(Role.TILE, r) for r in range(len(loop.tile))])
     words = [_zero(flush, Value.of(Role.ACCUMULATOR, pair)) for pair in range(pairs)]
     halves = zip(loop.step.accs, words[::2], words[1::2], strict=True)

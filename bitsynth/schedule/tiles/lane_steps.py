@@ -117,7 +117,7 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
     """Return the step of two rows, whose tables share bytes.
 
     A column register has two accumulators: one for whole bytes, in which the second row's sums are the high halves, and
-    one for the high halves by themselves.
+    the other for the high halves by themselves.
     """
     term, steps, add = shape.term, list[Step](), shape.term.add or ""
     pairing = pairing_of(isa, term)
@@ -146,7 +146,7 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
 
 
 def rows_one_after_the_other(nest: Nest, registers: int) -> Nest:
-    """Return the nest of a pair of rows with the tile of the second row behind that of the first.
+    """Return the nest of a pair of rows, with the second row's tile after the first row's.
 
     The accumulators of both rows alternate, column register by column register; their tile registers shall not.
     """

@@ -239,7 +239,7 @@ def _write_pass(shape: TileShape, bits: tuple[int, int], digit: Digit, nest: Nes
 
 
 def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
-    """Return the column in every slot: the columns of one accumulator after those of another, each in its `order`."""
+    """Return the column in every slot: one accumulator's columns after another's, each in its `order`."""
     return tuple(k * len(order) + place for k in range(accs) for place in order)
 
 

@@ -129,7 +129,7 @@ def cut_digits(
     """Yield the ways to cut a product of codes into digits.
 
     Lookups take one plane of the columns and a part of the row's bits. Other methods take codes whole, or cut 8-bit
-    codes of one side in two, if they lie in bytes, are not `signed` columns, and the products are not those of sums.
+    codes of one side in two, if they lie in bytes, are not `signed` columns, and the products are not products of sums.
     """
     if term.looks_up:
         max_entry = (1 << isa.word.bits) - 1 if term.rows == 1 else pairing_of(isa, term).most
@@ -213,7 +213,8 @@ def _fits_operands(isa: Isa, term: ProductTerm, digit: Digit, *, signed: bool) -
 def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     """Return the least that 128 multiply-accumulates of a pass cost.
 
-    The larger of two bounds: all instructions on all ports together, and those of the busiest port class.
+    The larger of two bounds: all instructions on all ports together, and the busiest port class's instructions on its
+    ports.
     """
     term = shape.term
     each = 1 / NEIGHBOURS if term.crosses else 1.0
