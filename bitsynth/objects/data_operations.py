@@ -6,7 +6,9 @@ gives data too, and leaves flags without values: so a branch that depends on dat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from operator import and_, or_, xor
 
 from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.types import VecType
@@ -14,7 +16,7 @@ from bitsynth.objects.affine import AffineNumber
 from bitsynth.objects.arithmetic import shift_amount
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
-from bitsynth.objects.values import Content, Contents
+from bitsynth.objects.values import Byte, Content, Contents
 
 _LANES = {
     "add": "a[0] + b[0]",
@@ -30,6 +32,8 @@ _LANES = {
     "shift right signed": "asr(a[0], n)",
 }
 """The result of an operation by `GeneralOperation.does`; `n` is how far it shifts."""
+_GATES: dict[str, Callable[[int, int], int]] = {"and": and_, "or": or_, "xor": xor}
+"""What operations do to bytes, each by itself."""
 _CARRIES = {"add": "a[0] + b[0] + n", "subtract": "a[0] - b[0] - n"}
 """The result with a carry, which is `n`."""
 
@@ -60,12 +64,52 @@ def compute_of_data(
         if n == 0:
             return a
         return values.apply(_form(_LANES[what.does], bits, bits), [a], n)
+    if (moved := _move_bytes(what, a, b)) is not None:
+        return values.content(moved)
     if not what.carry:
         form = _form(_LANES[what.does], bits, bits)
-        return values.apply(form, [a, b][-len(form.operands) :])
+        result = values.apply(form, [a, b][-len(form.operands) :])
+        return _with_known_bytes(values, what.does, a, b, result)
     if carry is None:
         raise NotShown("it depends on flags that have no value")
     return values.apply(_form(_CARRIES[what.does], bits, bits), [a, b], carry)
+
+
+def _move_bytes(what: GeneralOperation, a: Content, b: Content) -> list[Byte] | None:
+    """Return the bytes of a sum or product that moves bytes alone, as no two of them come together; else None.
+
+    Compilers add numbers that have no byte in common, and multiply by 0x01010101 to spread a byte.
+    """
+    if what.carry or what.complement or what.does not in {"add", "multiply"}:
+        return None
+    out: list[Byte] = [0] * len(a)
+    if what.does == "add":
+        moves = [(k, byte) for x in (a, b) for k, byte in enumerate(x.data)]
+    else:
+        known, of = (a, b) if a.is_known else (b, a)
+        if not set(known.data) <= {0, 1}:
+            return None
+        places = [k for k, byte in enumerate(known.data) if byte == 1]
+        moves = [(k + place, byte) for k, byte in enumerate(of.data) for place in places]
+    for k, byte in moves:
+        if byte == 0 or k >= len(out):
+            continue
+        if out[k] != 0:
+            return None
+        out[k] = byte
+    return out
+
+
+def _with_known_bytes(values: Contents, does: str, a: Content, b: Content, result: Content) -> Content:
+    """Return the result of a gate, with numbers for the bytes that are gates of numbers.
+
+    Code sets the lowest byte of a register to a flag, whatever the other bytes are, and computes with the register.
+    """
+    if does not in _GATES:
+        return result
+    gate = _GATES[does]
+    pairs = zip(a.data, b.data, result.data, strict=True)
+    return values.content([gate(x, y) if isinstance(x, int) and isinstance(y, int) else z for x, y, z in pairs])
 
 
 def sign_extended(values: Contents, x: Content, size: int) -> Content:

@@ -148,7 +148,7 @@ class MachineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             the rest are written there.
         padding: Beginnings of mnemonics with which compilers fill gaps.
         general: The names of the parts of a general register: 8, 4, 2 and 1 bytes.
-        second_bytes: Names of the second bytes of general registers, which are read alone.
+        second_bytes: Names of the second bytes of general registers.
         vectors: The bytes of a vector register by the beginning of its name; its number follows.
         sizes: Bytes of operands, for instructions whose operand sizes capstone does not report.
         order: Place in the declaration of each operand, of mnemonics where the machine has another order.

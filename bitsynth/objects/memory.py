@@ -59,6 +59,12 @@ class CallMemory:
     of_object: Sequence[range] = ()
     _unwritten: Iterator[int] = field(default_factory=count)
 
+    def begin_call(self, arrays: list[MemoryPlace]) -> None:
+        """Take these arrays for a call, in which nothing is written yet."""
+        self.arrays = arrays
+        self.written.clear()
+        self.stored_at.clear()
+
     def add_stack(self, top: GeneralNumber, size: int) -> None:
         """Add `size` bytes of stack below `top` for a call."""
         assert isinstance(top, int)

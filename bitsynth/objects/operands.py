@@ -260,6 +260,15 @@ class RegisterFile:
         """Return the second byte of what a general register holds."""
         return x >> 8 & 0xFF if isinstance(x, int) else self.of_content(self.values.content(x.data[1:2]))
 
+    def second_byte_writer(self, full: str) -> Callable[[GeneralContent], None]:
+        """Return a function that writes the second byte of a general register."""
+
+        def write(x: GeneralContent) -> None:
+            low, _, *above = self.content(self.general[full]).data
+            self.general[full] = self.of_content(self.values.content((low, *self.lowest(x, 1).data, *above)))
+
+        return write
+
     def general_writer(self, name: str, size: int) -> Callable[[GeneralContent], None]:
         """Return a function that writes the lowest `size` bytes of a general register."""
         full, every = self.general_named(name), (1 << 8 * size) - 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bitsynth.errors import Refuted, ToolError
 from bitsynth.isa.domains.forms import Inexact
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.objects.declared import machine_table
@@ -32,6 +32,7 @@ from bitsynth.objects.reference import ProgramRun, Sizes, TileContents
 from bitsynth.objects.values import Content, Contents
 
 if TYPE_CHECKING:
+    from bitsynth.objects.depthwise import DepthwiseSizes
     from bitsynth.objects.loops import LoopProof
 
 MAX_STEPS = 1 << 13
@@ -61,7 +62,7 @@ class ObjectProof:
 
     path: Path
     name: str
-    sizes: list[Sizes] = field(default_factory=list)
+    sizes: list[Sizes | DepthwiseSizes] = field(default_factory=list)
     registers: int = 0
     functions: list[tuple[str, int, int]] = field(default_factory=list)
     instructions: int = 0
@@ -130,7 +131,7 @@ def prove_object(
     if objects of the kernel cannot be proved, or if the object has no such function.
     """
     start, program, name = time.process_time(), kernel.entry.kernel, name or kernel.name
-    require_provable(kernel)
+    require_provable(program.isa)
     isa, values, proof = load(program.isa), Contents(), ObjectProof(path, name)
     reference = ProgramRun.of(kernel, values)
     loaded = random_start()
@@ -154,19 +155,24 @@ def prove_object(
             proof.loops = prove_all_sizes(path, kernel, processors, name=name)
         except (NotShown, Inexact, ToolError) as why:
             proof.not_all = str(why)
-    _cover(proof, processors)
+    note_coverage(proof, processors)
     proof.seconds = time.process_time() - start
     return proof
 
 
 def features_of(program: Kernel) -> set[str]:
     """Return the features that a kernel asks the processor for."""
-    return {load(program.isa)[op].feature for op in program.forms}
+    return features_of_forms(load(program.isa), program.forms)
 
 
-def require_provable(kernel: MatmulKernel) -> None:
-    """Raise SpecError if objects of the kernel's architecture cannot be proved, ToolError without capstone."""
-    Disassembler(machine_table(load(kernel.spec.isa)))
+def features_of_forms(isa: Isa, forms: Collection[str]) -> set[str]:
+    """Return the features that instruction forms need."""
+    return {isa[op].feature for op in forms}
+
+
+def require_provable(isa: str) -> None:
+    """Raise SpecError if objects of an instruction set's architecture cannot be proved, ToolError without capstone."""
+    Disassembler(machine_table(load(isa)))
 
 
 @without_collection()
@@ -211,28 +217,32 @@ def _compare(
     layout: MemoryLayout,
 ) -> int:
     """Run the function for one set of sizes and compare its tiles with `tiles`; return how many registers these are."""
-    kernel, isa = reference.kernel, reference.isa
+    kernel = reference.kernel
     width = kernel.columns * sizes.tiles + _GAP
-    processor.memory.arrays = _arrays(processor.file, reference, sizes, width, layout)
-    processor.memory.written.clear()
-    processor.memory.stored_at.clear()
+    processor.memory.begin_call(_arrays(processor.file, reference, sizes, width, layout))
     arguments = [sizes.tiles, sizes.segments, sizes.steps, *(layout.start(x) for x in "awghc"), width]
     processor.call(address, arguments, stack=layout.start("stack"), back=layout.start("back"))
-    lanes, count = isa.tile.lanes, 0
+    lanes, count = reference.isa.tile.lanes, 0
     for tile, program_tile in enumerate(tiles):
         for (row, column), want in program_tile.items():
             place = layout.start("c") + 4 * (row * width + tile * kernel.columns + column)
-            data = [processor.memory.written.get(place + k) for k in range(4 * lanes)]
             where = f"row {row}, columns {column} to {column + lanes - 1} of tile {tile}"
-            if None in data:
-                raise NotShown(f"{where} is not written")
-            have = processor.values.content([x for x in data if x is not None])
-            if not processor.values.same(have, want):
-                why = different(processor.values, have, want) or _unlike(processor.values, have, want)
-                last = processor.text_at(processor.memory.stored_at[place])
-                raise NotShown(f"{last}: {where} is not what the proved program computes: {why}")
+            require_result(processor, place, want, where)
             count += 1
     return count
+
+
+def require_result(processor: CodeProcessor, place: int, want: Content, where: str) -> None:
+    """Raise NotShown unless memory at `place` holds the content `want`; `where` says what that is."""
+    values = processor.values
+    data = [processor.memory.written.get(place + k) for k in range(len(want))]
+    if None in data:
+        raise NotShown(f"{where} is not written")
+    have = values.content([x for x in data if x is not None])
+    if not values.same(have, want):
+        why = different(values, have, want) or _unlike(values, have, want)
+        last = processor.text_at(processor.memory.stored_at[place])
+        raise NotShown(f"{last}: {where} is not what the proved program computes: {why}")
 
 
 def _unlike(values: Contents, have: Content, want: Content) -> str:
@@ -264,7 +274,7 @@ def _arrays(
     return arrays
 
 
-def _cover(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
+def note_coverage(proof: ObjectProof, processors: list[CodeProcessor]) -> None:
     """Note which instructions of the functions that ran were not reached, and which branches went one way.
 
     Refuted if code that ran is in no function.

@@ -19,6 +19,8 @@ import msgspec
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.host import features
 from bitsynth.matmul import MatmulKernel
+from bitsynth.objects.depthwise import DepthwiseFunction, DepthwiseSizes, depthwise_sizes, prove_depthwise
+from bitsynth.objects.functions import FunctionVerdict
 from bitsynth.objects.packers import prove_packers
 from bitsynth.objects.prove import prove_object
 from bitsynth.processes.worker import WorkerEnded, answers, command_of, take_stdout
@@ -29,12 +31,22 @@ COMMAND = command_of("bitsynth.objects.prove_library")
 
 @dataclass(frozen=True)
 class KernelJob:
-    """A kernel whose machine code is to be proved: the name of its function, and the object that has it."""
+    """A kernel whose machine code is to be proved: the name of its function, and the object that has it.
 
-    kernel: MatmulKernel
+    Attributes:
+        sizes: Sizes with which layers call a depthwise kernel: it is proved for these too.
+    """
+
+    kernel: MatmulKernel | DepthwiseFunction
     function: str
     path: Path
     object: str
+    sizes: tuple[DepthwiseSizes, ...] = ()
+
+    @property
+    def work(self) -> int:
+        """How long the proof takes, compared with others: kernels of several passes take longest."""
+        return len(self.kernel.entry.kernel.passes) if isinstance(self.kernel, MatmulKernel) else 0
 
 
 class PackerVerdict(msgspec.Struct, frozen=True):
@@ -90,9 +102,14 @@ class _Answer(msgspec.Struct, frozen=True):
 
 def prove_kernel(job: KernelJob) -> KernelVerdict:
     """Return what is shown of a kernel's machine code; SpecError for a damaged object, ToolError without capstone."""
+    kernel, packers = job.kernel, list[FunctionVerdict]()
     try:
-        proof = prove_object(job.path, job.kernel, name=job.function)
-        packers = prove_packers(job.path, job.kernel, name=job.function)
+        if isinstance(kernel, MatmulKernel):
+            proof = prove_object(job.path, kernel, name=job.function)
+            packers = prove_packers(job.path, kernel, name=job.function)
+        else:
+            sizes = dict.fromkeys([*depthwise_sizes(kernel.program), *job.sizes])
+            proof = prove_depthwise(job.path, kernel, name=job.function, sizes=sizes)
     except Refuted as why:
         return KernelVerdict(
             kernel=job.kernel.name, function=job.function, object=job.object, verdict="refused", why=str(why)
@@ -121,12 +138,12 @@ def prove_kernels(jobs: Sequence[KernelJob], say: Progress) -> list[KernelVerdic
 
 
 def _verdicts(jobs: Sequence[KernelJob]) -> Iterator[KernelVerdict]:
-    """Yield verdicts as they come; kernels of several passes, which take longest, begin first."""
+    """Yield verdicts as they come; kernels that take longest begin first."""
     workers = min(len(jobs), features.cores())
     if workers < 2:
         yield from map(prove_kernel, jobs)
         return
-    ordered = sorted(jobs, key=lambda job: (-len(job.kernel.entry.kernel.passes), -job.kernel.entry.kernel.rows))
+    ordered = sorted(jobs, key=lambda job: -job.work)
     questions = [base64.b64encode(pickle.dumps(job)) for job in ordered]
     try:
         for line in answers(COMMAND, questions, workers):

@@ -7,14 +7,14 @@ kernel's encodings ask for it, products and the terms of rows are doubled and fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Input
@@ -237,12 +237,7 @@ class ProgramRun:
 
     @cached_property
     def _constants(self) -> RegisterContents:
-        out: RegisterContents = {}
-        for c in self.kernel.constants:
-            kind = VecType.parse(c.type)
-            data = b"".join((v & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little") for v in c.lanes)
-            out[c.name] = self.values.content(tuple(data))
-        return out
+        return constant_contents(self.values, self.kernel.constants)
 
     def _steps(self, program: Sequence[Step], registers: RegisterContents) -> None:
         apply, isa = self.values.apply, self.isa
@@ -257,6 +252,16 @@ class ProgramRun:
         instr = self.isa[op]
         size = instr.operands[0].type.total_bits // 8
         return self.values.apply(instr, [self.values.memory(*self.part(array, first), size)])
+
+
+def constant_contents(values: Contents, constants: Iterable[Constant]) -> RegisterContents:
+    """Return the registers of a program's constants."""
+    out: RegisterContents = {}
+    for c in constants:
+        kind = VecType.parse(c.type)
+        data = b"".join((v & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little") for v in c.lanes)
+        out[c.name] = values.content(tuple(data))
+    return out
 
 
 class _Inputs:

@@ -151,7 +151,10 @@ class VariableLengthDecoder(InstructionDecoder):
         if self._is_memory(operand):
             address = self._address(ins, operand, following)
             return lambda x: registers.memory.store(address(), registers.lowest(x, size))
-        return registers.general_writer(ins.reg_name(operand.reg), size)
+        name = ins.reg_name(operand.reg)
+        if name in self._table.second_bytes:
+            return registers.second_byte_writer(self._table.second_bytes[name])
+        return registers.general_writer(name, size)
 
     def _vector_address(self, ins: Any, operand: Any, size: int, following: int) -> Callable[[], Address]:
         """Return a function that computes an address, and refuses it where the instruction wants it aligned."""
@@ -388,9 +391,12 @@ class VariableLengthDecoder(InstructionDecoder):
         bits = 8 * operands[0].size
         given = [operand for k, operand in enumerate(operands) if k or (len(operands) < 3 and not what.replaces)]
         # A shift by 1 may be written without the 1.
-        second = 1 if what.does.startswith(("shift", "rotate")) and len(given) == 1 else what.second
+        shifts = what.does.startswith(("shift", "rotate"))
+        second = 1 if shifts and len(given) == 1 else what.second
         if len(given) + (what.first is not None) + (second is not None) != 2:
             raise NotShown(UNKNOWN_OPERANDS)
+        if shifts and any(self._is_immediate(x) and x.imm & 0xFF >= bits for x in given):
+            raise NotShown("it shifts by more bits than there are")
         order = self._table.order.get(ins.mnemonic, range(len(given)))
         reads = [self._reader(ins, given[k], following) for k in order]
         write = self._writer(ins, operands[0], following) if what.result else None

@@ -6,7 +6,16 @@ import subprocess
 
 import numpy as np
 import pytest
-from support.layer_programs import BITS, CASES, HIGH, PAIRED, WIDE, text_of, write_files
+from support.layer_programs import (
+    CASES,
+    DEPTHWISE_CASES,
+    HIGH,
+    PAIRED,
+    WIDE,
+    depthwise_text_of,
+    text_of,
+    write_files,
+)
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import SpecError
@@ -28,13 +37,13 @@ def compiled(source, folder, out, compiler="gcc", flags=("-O2", "-mavx2")):
     return out
 
 
-def build(folder, isa, compiler, *flags, bits=BITS):
-    """Write the network's C into a folder, and the object of each file."""
+def build(folder, text, compiler, *flags):
+    """Write a network's C into a folder, and the object of each file."""
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     if features.arch() != "x86_64" or not shutil.which(compiler):
         pytest.skip(f"needs {compiler} for x86_64")
-    write_files(text_of(isa, bits), folder)
+    write_files(text, folder)
     for source in sorted(folder.glob("*.c")):
         if source.stem != "main" and not source.stem.endswith("_selftest"):
             compiled(source, folder, source.with_suffix(".o"), compiler, flags)
@@ -44,38 +53,49 @@ def build(folder, isa, compiler, *flags, bits=BITS):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The folder of the network, with the object of each of its C files."""
-    return build(tmp_path_factory.mktemp("net"), "avx2", "gcc", "-O2", "-mavx2")
+    return build(tmp_path_factory.mktemp("net"), text_of("avx2"), "gcc", "-O2", "-mavx2")
 
 
 @pytest.fixture(scope="module")
 def paired(tmp_path_factory):
     """The same of layers whose kernels read pairs of rows."""
-    return build(tmp_path_factory.mktemp("paired"), "avx2", "gcc", "-O2", "-mavx2", bits=1)
+    return build(tmp_path_factory.mktemp("paired"), text_of("avx2", 1), "gcc", "-O2", "-mavx2")
 
 
-def verdicts(folder, layers=(), changed=None, isa="avx2", bits=BITS):
-    """What is shown of the layers of these names, or of all; `changed` takes the place of the object of its name."""
+@pytest.fixture(scope="module")
+def depthwise(tmp_path_factory):
+    """The same of layers on depthwise kernels."""
+    return build(tmp_path_factory.mktemp("depthwise"), depthwise_text_of("avx2"), "gcc", "-O2", "-mavx2")
+
+
+def verdicts(folder, text, layers=(), changed=None):
+    """What is shown of a network's layers of these names, or of all; `changed` replaces the object of its name."""
     from bitsynth.network.machine_code import prove
+
+    return prove.prove_layers(library_in(folder, changed), [text], lambda *_: None, only={*layers} or None)
+
+
+def library_in(folder, changed=None, defined=frozenset()):
+    """The library of the objects in a folder; `changed` replaces the object of its name."""
     from bitsynth.objects.library import CompiledLibrary, LibraryObject
 
     paths = [changed if changed and changed.name == path.name else path for path in sorted(folder.glob("*.o"))]
-    objects = tuple(LibraryObject(path.name, path, 0, 0, frozenset(), ()) for path in paths)
-    library = CompiledLibrary(folder / "libnet.a", "", objects)
-    return prove.prove_layers(library, [text_of(isa, bits)], lambda *_: None, only={*layers} or None)
+    objects = (LibraryObject(path.name, path, 0, 0, frozenset(defined) & {f"net_{path.stem}"}, ()) for path in paths)
+    return CompiledLibrary(folder / "libnet.a", "", tuple(objects))
 
 
-def verdict_of_changed(folder, tmp_path, file, old, new, layer, bits=BITS):
+def verdict_of_changed(folder, tmp_path, file, old, new, layer, network):
     """What is shown of a layer whose runtime has another text in the one place of a file that has the old text."""
     text = (folder / file).read_text()
     assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
     source = tmp_path / file
     source.write_text(text.replace(old, new))
-    (shown,) = verdicts(folder, [layer], compiled(source, folder, tmp_path / f"{source.stem}.o"), bits=bits)
+    (shown,) = verdicts(folder, network, [layer], compiled(source, folder, tmp_path / f"{source.stem}.o"))
     return shown
 
 
 def test_each_activation_meets_its_weight(built):
-    shown = verdicts(built)
+    shown = verdicts(built, text_of("avx2"))
     assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
     assert shown[0].results == HIGH * WIDE * CASES["direct"].out_channels
 
@@ -84,7 +104,7 @@ def test_layers_of_too_many_elements_are_not_run(built, monkeypatch):
     from bitsynth.network.machine_code import prove
 
     monkeypatch.setattr(prove, "MAX_ELEMENTS", HIGH * WIDE)
-    (shown,) = verdicts(built, ["direct"])
+    (shown,) = verdicts(built, text_of("avx2"), ["direct"])
     assert shown.verdict == "not covered"
     assert "of more than 35 activations and results" in shown.why
 
@@ -95,7 +115,7 @@ def test_an_arena_that_holds_no_plan_or_all_buffers_is_refused(built, size, tmp_
     begin = re.search(r"size_t net_arena_bytes\(.*\)\n\{\n", text)
     source = tmp_path / "net.c"
     source.write_text(f"{text[: begin.end()]}    return {size};\n{text[begin.end() :]}")
-    (shown,) = verdicts(built, ["direct"], compiled(source, built, tmp_path / "net.o"))
+    (shown,) = verdicts(built, text_of("avx2"), ["direct"], compiled(source, built, tmp_path / "net.o"))
     assert (shown.verdict, "net_arena_bytes returns" in shown.why) == ("refused", True)
 
 
@@ -103,7 +123,7 @@ def test_an_arena_that_holds_no_plan_or_all_buffers_is_refused(built, size, tmp_
 @pytest.mark.parametrize(("compiler", "isa"), [("clang", "avx2"), ("gcc", "avx512")])
 def test_what_other_compilers_make_is_proved(tmp_path, compiler, isa):
     flags = text_of(isa).needs.cc_flags
-    shown = verdicts(build(tmp_path, isa, compiler, "-O3", *flags), isa=isa)
+    shown = verdicts(build(tmp_path, text_of(isa), compiler, "-O3", *flags), text_of(isa))
     assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in CASES]
 
 
@@ -204,7 +224,7 @@ MUTANTS = {
 @pytest.mark.parametrize("what", MUTANTS)
 def test_a_wrong_runtime_is_refused(built, tmp_path, what):
     file, old, new, layer = MUTANTS[what]
-    shown = verdict_of_changed(built, tmp_path, file, old, new, layer)
+    shown = verdict_of_changed(built, tmp_path, file, old, new, layer, text_of("avx2"))
     assert shown.verdict == "refused", shown
     assert " at 0x" in shown.why or "no instruction stores it" in shown.why
 
@@ -212,7 +232,7 @@ def test_a_wrong_runtime_is_refused(built, tmp_path, what):
 @pytest.mark.slow
 def test_pairs_of_rows_meet_their_weights(paired):
     """Each row of a pair, also those at the ends of lines of odd width."""
-    shown = verdicts(paired, bits=1)
+    shown = verdicts(paired, text_of("avx2", 1))
     assert [(each.node, each.verdict, each.why) for each in shown] == [(name, "proved", "") for name in PAIRED]
     assert shown[0].results == HIGH * WIDE * PAIRED["direct"].out_channels
 
@@ -234,7 +254,72 @@ PAIR_MUTANTS = {
 @pytest.mark.parametrize("what", PAIR_MUTANTS)
 def test_a_runtime_that_merges_other_rows_is_refused(paired, tmp_path, what):
     old, new, layer = PAIR_MUTANTS[what]
-    shown = verdict_of_changed(paired, tmp_path, "bs_pack.c", old, new, layer, bits=1)
+    shown = verdict_of_changed(paired, tmp_path, "bs_pack.c", old, new, layer, text_of("avx2", 1))
+    assert shown.verdict == "refused", shown
+
+
+def test_activations_of_depthwise_layers_meet_their_weights(depthwise):
+    """Groups of one channel and of some, joined pixels and split lines; and the kernel, for the sizes of the calls."""
+    from bitsynth.network.certificate.objects import kernels_of, prove_library
+
+    text = depthwise_text_of("avx2")
+    kernels, shown = prove_library(library_in(depthwise, None, kernels_of(text)), [text], lambda *_: None)
+    assert [(each.node, each.verdict, each.why) for each in shown] == [(n, "proved", "") for n in DEPTHWISE_CASES]
+    assert [each.verdict for each in kernels] == ["listed sizes"] * len(kernels)
+    assert {size for each in shown for size in each.sizes if size.pixels > 1 and size.units > 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "isa"), [("clang", "avx2"), ("gcc", "avx512"), ("clang", "avx512")])
+def test_depthwise_layers_by_other_compilers_are_proved(tmp_path, compiler, isa):
+    text = depthwise_text_of(isa)
+    shown = verdicts(build(tmp_path, text, compiler, "-O3", *text.needs.cc_flags), text)
+    assert [(each.node, each.verdict, each.why) for each in shown] == [(n, "proved", "") for n in DEPTHWISE_CASES]
+
+
+DEPTHWISE_MUTANTS = {
+    "a line's stride": ("bs_depthwise.c", "oy * l->stride_h + ky", "oy * l->stride_w + ky", "units"),
+    "a pixel's stride": ("bs_depthwise.c", "l->stride_w / d->splits", "l->stride_h / d->splits", "units"),
+    "padding at the top": ("bs_depthwise.c", "ky * l->dilation_h - l->pad_top", "ky * l->dilation_h", "plain"),
+    "padding at the left": (
+        "bs_depthwise_lines.c",
+        "line + l->pad_left * d->pixel_bytes",
+        "line + 0 * l->pad_left * d->pixel_bytes",
+        "plain",
+    ),
+    "padding's code": ("bs_depthwise.c", "(int)(l->pad_code ^", "(int)(1 + l->pad_code ^", "down"),
+    "the order of taps": ("bs_depthwise.c", "bs_place_of(d, kx *", "bs_place_of(d, (l->kernel_w - 1 - kx) *", "holes"),
+    "a dilated line": ("bs_depthwise.c", "+ ky * l->dilation_h -", "+ ky * l->dilation_w -", "holes"),
+    "a line of a group's channel": ("bs_depthwise.c", "+ i * d->phase_bytes;", "+ 0 * i;", "twos"),
+    "a channel of a group": ("bs_depthwise_lines.c", "codes >> 8 * i & first", "codes >> 0 * i & first", "twos"),
+    "output channels of a group": ("bs_depthwise_lines.c", "from + i, in, 2, at", "from + i, in, 1, at", "spread"),
+    "lines of the ring": (
+        "bs_depthwise.c",
+        "times(l->kernel_h - 1, l->dilation_h), 1)",
+        "times(l->kernel_h - 2, l->dilation_h), 1)",
+        "plain",
+    ),
+    "a line that is there": ("bs_depthwise_lines.c", "% d->lines] == y + 1)", "% d->lines] >= y)", "plain"),
+    "where a split line begins": ("bs_depthwise_lines.c", "bs_place_of(d, left + x)", "bs_place_of(d, x)", "split"),
+    "the last row": ("bs_depthwise.c", "oy < to; ++oy", "oy < to - (to == d->call.out.height); ++oy", "joined"),
+    "weights": ("bs_depthwise.c", "        l->weights,\n", "        l->weights + 64,\n", "plain"),
+    "numbers of channels": ("bs_depthwise.c", "        l->start,\n", "        l->start + 1,\n", "plain"),
+    "where results go": ("bs_depthwise.c", "strip = {oy * width,", "strip = {oy * width - (oy > 2),", "codes"),
+    "results that are transposed": (
+        "bs_depthwise.c",
+        "bs_transpose_pixels(&one, from * width, to * width)",
+        "bs_transpose_pixels(&one, from * width, to * width - 1)",
+        "turned",
+    ),
+}
+"""By what is wrong: the file, its text, what takes the place of that, and a layer that it changes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", DEPTHWISE_MUTANTS)
+def test_a_wrong_runtime_of_depthwise_layers_is_refused(depthwise, tmp_path, what):
+    file, old, new, layer = DEPTHWISE_MUTANTS[what]
+    shown = verdict_of_changed(depthwise, tmp_path, file, old, new, layer, depthwise_text_of("avx2"))
     assert shown.verdict == "refused", shown
 
 

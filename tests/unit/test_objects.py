@@ -120,6 +120,40 @@ def run_code(folder, body, isa="avx512", data=""):
     return memory
 
 
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("mov $0x1122, %eax\nmov $0x33, %cl\nmov %cl, %ah", [0x22, 0x33, 0, 0]),
+        ("mov $-1, %rax\nmov %al, %dl\nmov $0, %ah", [0xFF, 0, 0xFF, 0xFF]),
+        ("mov %ecx, %eax\nmov $7, %al\nmov %edx, %esi\nmov $3, %sil\nand %esi, %eax\nmovzbl %al, %eax", [3, 0, 0, 0]),
+        ("mov $5, %eax\nkmovd %eax, %k1\nkshiftld $3, %k1, %k0\nkmovd %k0, %eax", [40, 0, 0, 0]),
+        ("mov $9, %eax\nkmovd %eax, %k1\nkshiftrd $3, %k1, %k0\nkmovd %k0, %eax", [1, 0, 0, 0]),
+    ],
+)
+def test_parts_of_general_registers_and_masks(tmp_path, body, want):
+    """The second byte is written alone; a gate of two known bytes is known, whatever bytes are above them."""
+    memory = run_code(tmp_path, f"{body}\nmov %eax, (%rdi)")
+    assert [memory.written[OUT + k] for k in range(4)] == want
+
+
+def test_shifts_by_more_bits_than_there_are_are_refused(tmp_path):
+    with pytest.raises(NotShown, match="it shifts by more bits than there are"):
+        run_code(tmp_path, "kshiftld $32, %k1, %k0")
+
+
+def test_sums_and_products_that_move_bytes(tmp_path):
+    """A byte is spread by a product; two numbers without a byte in common are added."""
+    spread = "imul $0x01010101, %eax, %eax\nmov %eax, (%rdi)"
+    memory = run_code(tmp_path, f"mov (%rsp), %rdx\nmovzbl %dl, %eax\n{spread}")
+    assert len({memory.written[OUT + k] for k in range(4)}) == 1
+    shifted = "shl $8, %eax\nadd %ecx, %eax\nmov %eax, (%rdi)"
+    memory = run_code(tmp_path, f"mov (%rsp), %rdx\nmovzbl %dl, %eax\nmov %eax, %ecx\n{shifted}")
+    first, second, *above = (memory.written[OUT + k] for k in range(4))
+    assert (first == second, above) == (True, [0, 0])
+    memory = run_code(tmp_path, "mov (%rsp), %rdx\nmovzwl %dx, %eax\nadd %eax, %eax\nmov %eax, (%rdi)")
+    assert memory.written[OUT] != memory.written[OUT + 1]
+
+
 def test_terms_of_what_compilers_exchange_are_equal():
     d = TermDomain()
     x, y = d.atom("x", 16), d.atom("y", 16)

@@ -36,6 +36,8 @@ INSTRUCTIONS = """
     xchg %rbx, %rbx; nop; shl %cl, %rax; sar %cl, %edx
     mul %rbx; mul %ecx; seto %al; cmovno %rbx, %rax; ror $5, %rax; ror $1, %ecx; ror %cl, %edx
     popcnt %rbx, %rax; popcnt %ecx, %edx
+    mov %dl, %ah; mov $7, %bh; mov %ch, %dh; add %cl, %ch; and %bl, %dh; xor $0x80, %ah; shr $3, %bh; sete %ch
+    imul $0x01010101, %ebx, %eax
 """
 """Instructions, one or more of each general mnemonic that computes."""
 EDGES = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**32 - 1, 2**31, 0x80, 0xFF]
@@ -46,7 +48,8 @@ FLAGS = {"carry": 0, "zero": 6, "sign": 7, "overflow": 11}
 FILLS = {f"rep stos{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
 COPIES = {f"rep movs{size}": n for size, n in {"b": 1, "d": 4, "q": 8}.items()}
 """Instructions that are repeated, and the bytes that each run writes."""
-ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper", "div", "leave", "kandnq", *FILLS, *COPIES}
+MASKS = {"kandnq", "kshiftld", "kshiftlq", "kshiftrd", "kshiftrq"}
+ELSEWHERE = {"push", "pop", "jmp", "call", "ret", "endbr64", "vzeroupper", "div", "leave", *MASKS, *FILLS, *COPIES}
 """Mnemonics that kernels run in other tests, or that have tests of their own."""
 
 

@@ -15,8 +15,9 @@ refused and no range is needed: terms say that two programs compute the same, no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import count
+from typing import Any
 
 from bitsynth.isa.domains.forms import Inexact
 
@@ -47,6 +48,15 @@ _MAX_PRODUCTS = 64
 def _products(x: BitTerm) -> _BitProducts:
     """Return the sum of products that a term is; one that is no gate is the product of itself."""
     return frozenset(map(frozenset, x.args)) if x.op == "gates" else frozenset([frozenset([x])])  # type: ignore[arg-type]
+
+
+def atoms_of(term: object) -> Iterator[Any]:
+    """Yield the unknowns in a term, by what they are called."""
+    if isinstance(term, BitTerm):
+        yield from [term.args[0]] if term.op == "atom" else atoms_of(term.args)
+    elif isinstance(term, tuple):
+        for part in term:
+            yield from atoms_of(part)
 
 
 class TermDomain:

@@ -13,12 +13,13 @@ from bitsynth import __version__
 from bitsynth.emit.glue import PROGRAMS_FILE
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, read_file
-from bitsynth.layers.scheduled_kernel import LayerKernel
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.certificate.write import ENDS, as_json
 from bitsynth.network.library import NetworkText
-from bitsynth.network.machine_code.prove import LayerVerdict, prove_layers
+from bitsynth.network.machine_code.prove import LayerVerdict, function_of, prove_layers
 from bitsynth.network.program import LayerStep
+from bitsynth.objects.depthwise import DepthwiseFunction, DepthwiseSizes
 from bitsynth.objects.library import MAX_BYTES, CompiledLibrary
 from bitsynth.objects.prove import require_provable
 from bitsynth.objects.prove_library import KernelJob, KernelVerdict, prove_kernels
@@ -90,37 +91,47 @@ def prove_library(
     damaged.
     """
     jobs, verdicts = list[KernelJob](), dict[str, KernelVerdict]()
+    layers, sizes = prove_layers(library, texts, say), dict[str, dict[DepthwiseSizes, None]]()
+    for layer in layers:
+        sizes.setdefault(layer.function, {}).update(dict.fromkeys(layer.sizes))
     kernels = {function: kernel for text in texts for function, kernel in kernels_of(text).items()}
     for function, kernel in kernels.items():
         having = library.defining(function)
         try:
-            if not isinstance(kernel, MatmulKernel):
-                raise SpecError("objects of matmul kernels alone can be proved")
-            require_provable(kernel)
+            require_provable(kernel.spec.isa if isinstance(kernel, MatmulKernel) else kernel.program.isa)
         except SpecError as why:
             verdicts[function] = KernelVerdict(
                 kernel=kernel.name, function=function, object=having.name, verdict="cannot be proved", why=str(why)
             )
             continue
-        jobs.append(KernelJob(kernel, function, having.path, having.name))
-    layers = prove_layers(library, texts, say)
+        jobs.append(KernelJob(kernel, function, having.path, having.name, tuple(sizes.get(function, ()))))
     verdicts |= {each.function: each for each in prove_kernels(jobs, say)}
     layers = [_if_kernel_is_proved(layer, verdicts[layer.function]) for layer in layers]
     return [verdicts[function] for function in kernels], layers
 
 
 def _if_kernel_is_proved(layer: LayerVerdict, kernel: KernelVerdict) -> LayerVerdict:
-    """Return the verdict of a layer, which is "not covered" unless its kernel is proved for all sizes, as it needs."""
-    if not layer.is_proved or kernel.verdict == "all sizes":
+    """Return the verdict of a layer, which is "not covered" unless its kernel is proved for the sizes that it needs.
+
+    These are all, or those with which the layer calls a depthwise kernel: that was proved for them if it was proved.
+    """
+    of_layer = bool(layer.sizes)
+    if not layer.is_proved or kernel.verdict == "all sizes" or (of_layer and kernel.is_proved):
         return layer
-    why = f"its kernel, {kernel.kernel}, is not proved for all sizes"
+    why = f"its kernel, {kernel.kernel}, is not proved for {'its' if of_layer else 'all'} sizes"
     return msgspec.structs.replace(layer, verdict="not covered", why=why)
 
 
-def kernels_of(text: NetworkText) -> dict[str, LayerKernel]:
+def kernels_of(text: NetworkText) -> dict[str, MatmulKernel | DepthwiseFunction]:
     """Return the kernels of a network's layers by the names of their functions in C."""
     layers = (step.layer for step in text.program.steps if isinstance(step, LayerStep))
-    return {f"{text.name}_{text.parts.layer_names(layer)[0]}": layer.plan.kernel for layer in layers}
+    return {f"{text.name}_{text.parts.layer_names(layer)[0]}": _provable_kernel(layer) for layer in layers}
+
+
+def _provable_kernel(layer: PackedLayer) -> MatmulKernel | DepthwiseFunction:
+    """Return a layer's kernel as its machine code is compared with it."""
+    kernel = layer.plan.kernel
+    return kernel if isinstance(kernel, MatmulKernel) else function_of(kernel, layer)
 
 
 def code_shares(

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes, parse_name
 from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
-from bitsynth.objects.memory import MemoryPlace, NotShown
+from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.operands import WORD
 from bitsynth.objects.processor import CodeProcessor
+from bitsynth.objects.values import Byte
 
 
 class WrongCall(NotShown):
@@ -35,6 +37,7 @@ class WrongCall(NotShown):
 
 
 ACTIVATIONS = NamedBytes("in", 0)
+SCRATCH = "scratch memory"
 PAD = -1
 """The number of codes that fill a packed row to whole steps."""
 FIRST_KNOWN = -2
@@ -83,6 +86,18 @@ class ProgramShape:
     result_bits: int
     other_bytes: int
     reads_row: bool
+
+
+class SumsCall(Protocol):
+    """A call of a kernel that computes accumulators, `width` in a row, at the address `where`."""
+
+    @property
+    def width(self) -> int:
+        """Accumulators of a row."""
+
+    @property
+    def where(self) -> int:
+        """The address of the instruction that called it."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +152,21 @@ class ProgramCall:
     where: int
 
 
+class StepMemory(CallMemory):
+    """The memory of a step, of which scratch memory may be read before it is written: the bytes are unknown then.
+
+    Code that moves eight bytes at a time does so behind a line, and uses none of these. Each read has bytes of its own,
+    which are those of nothing that a result may depend on.
+    """
+
+    def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
+        """Return bytes of an array of which some were not written; OutOfPlace if it is not scratch memory."""
+        if array.name != SCRATCH:
+            return super().unwritten(array, address, size)
+        unknown = ("no value", next(self._unwritten))
+        return [self.written.get(address + k, (unknown, k)) for k in range(size)]
+
+
 @dataclass
 class StepCall:
     """One run of a step of a network.
@@ -144,7 +174,7 @@ class StepCall:
     Attributes:
         packed: The codes of each packing, by its number.
         pairs: The bytes of both rows of each pair, by its number.
-        kernel_calls: The calls of microkernels, by number.
+        kernel_calls: The calls of kernels, by number.
         program_calls: The calls of programs, by number.
     """
 
@@ -152,7 +182,7 @@ class StepCall:
     code: LinkedCode
     packed: list[CodeArray] = field(default_factory=list)
     pairs: list[tuple[Bytes, Bytes]] = field(default_factory=list)
-    kernel_calls: list[KernelCall] = field(default_factory=list)
+    kernel_calls: list[SumsCall] = field(default_factory=list)
     program_calls: list[ProgramCall] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -185,7 +215,7 @@ class StepCall:
             raise NotShown(f"what {function} returns depends on data")
         return returned
 
-    def _number(self, argument: int) -> int:
+    def number(self, argument: int) -> int:
         """Return an argument that must be a number."""
         x = self.processor.argument(argument)
         if not isinstance(x, int):
@@ -194,11 +224,12 @@ class StepCall:
 
     # Functions of the C interface of a kernel.
 
-    def _require_multiple(self, address: int, of: int, what: str) -> None:
+    def require_multiple(self, address: int, of: int, what: str) -> None:
+        """Raise WrongCall unless an address is a multiple of a number."""
         if address % of:
             raise WrongCall(f"the address of {what} is no multiple of {of}")
 
-    def _read_known(self, address: int, size: int, what: str) -> bytes:
+    def read_known(self, address: int, size: int, what: str) -> bytes:
         """Return bytes of constants."""
         data = self.processor.memory.bytes_at(address, size)
         known = [x for x in data if isinstance(x, int)]
@@ -209,12 +240,12 @@ class StepCall:
     def _pack_rows(self, shape: KernelShape) -> None:
         """Pack rows: read their codes, and write packed bytes and terms, each with a name."""
         memory = self.processor.memory
-        count, k, codes, apart, readable, packed, packed_apart, terms = map(self._number, range(8))
+        count, k, codes, apart, readable, packed, packed_apart, terms = map(self.number, range(8))
         size = -(-k // shape.k_step) * shape.row_bytes
         memory.bytes_at(codes, readable)
         written = [(packed + row * packed_apart, size + shape.slack) for row in range(count)]
         written += [(terms, INT32_BYTES * count)] * shape.has_terms
-        _require_apart(written, [(codes, readable)])
+        require_apart(written, [(codes, readable)])
         for row in range(count):
             if row * apart + k > readable:
                 raise WrongCall(
@@ -237,7 +268,7 @@ class StepCall:
     def _pair_rows(self) -> None:
         """Merge each row's partner into its bytes, and give these a name."""
         memory = self.processor.memory
-        count, ahead, size, packed, apart = map(self._number, range(5))
+        count, ahead, size, packed, apart = map(self.number, range(5))
         if count > 1 and apart < size:
             raise WrongCall(f"rows of {size} bytes that are merged are {apart} from each other")
         for row in range(count - ahead):
@@ -262,14 +293,14 @@ class StepCall:
     def _multiply(self, shape: KernelShape) -> None:
         """Compute tiles: read weights, rows and their terms; write accumulators, each with a name."""
         memory = self.processor.memory
-        tiles, segments, steps, pointers, weights, start, terms, sums, apart = map(self._number, range(9))
+        tiles, segments, steps, pointers, weights, start, terms, sums, apart = map(self.number, range(9))
         width = tiles * shape.columns
-        self._require_multiple(pointers, WORD, "the rows' addresses")
-        self._require_multiple(weights, WORD, "weights")
-        self._require_multiple(start, INT32_BYTES, "numbers of columns")
-        self._require_multiple(sums, INT32_BYTES, "accumulators")
+        self.require_multiple(pointers, WORD, "the rows' addresses")
+        self.require_multiple(weights, WORD, "weights")
+        self.require_multiple(start, INT32_BYTES, "numbers of columns")
+        self.require_multiple(sums, INT32_BYTES, "accumulators")
         addresses = [
-            int.from_bytes(self._read_known(pointers + WORD * k, WORD, "addresses of rows"), "little")
+            int.from_bytes(self.read_known(pointers + WORD * k, WORD, "addresses of rows"), "little")
             for k in range(shape.rows * segments)
         ]
         # Rows that share bytes are read where the first of them is.
@@ -277,11 +308,11 @@ class StepCall:
         size = steps * shape.row_bytes
         read = [(pointers, WORD * len(addresses)), *((address, size) for address in addresses)]
         if shape.has_terms:
-            self._require_multiple(terms, INT32_BYTES, "terms")
+            self.require_multiple(terms, INT32_BYTES, "terms")
             read.append((terms, INT32_BYTES * shape.rows))
         if shape.rows > 1 and apart < width:
             raise WrongCall(f"rows of {width} accumulators are {apart} from each other")
-        _require_apart([(sums + INT32_BYTES * row * apart, INT32_BYTES * width) for row in range(shape.rows)], read)
+        require_apart([(sums + INT32_BYTES * row * apart, INT32_BYTES * width) for row in range(shape.rows)], read)
         rows = [
             [memory.bytes_at(addresses[s * shape.rows + row], size) for s in range(segments)]
             for row in range(shape.rows)
@@ -293,8 +324,8 @@ class StepCall:
             tiles=tiles,
             segments=segments,
             steps=steps,
-            weights=self._read_known(weights, width * segments * steps * shape.column_bytes, "weights"),
-            start=np.frombuffer(self._read_known(start, INT32_BYTES * width, "numbers of columns"), "<i4").astype(
+            weights=self.read_known(weights, width * segments * steps * shape.column_bytes, "weights"),
+            start=np.frombuffer(self.read_known(start, INT32_BYTES * width, "numbers of columns"), "<i4").astype(
                 np.int64
             ),
             rows=rows,
@@ -312,24 +343,24 @@ class StepCall:
         """Compute results of accumulators: read these and constants; write results, each with a name."""
         memory = self.processor.memory
         constants, shared, rows, columns, sums, apart, of_row, other, other_apart, to, to_apart = map(
-            self._number, range(11)
+            self.number, range(11)
         )
         if columns % shape.unit:
             raise WrongCall(f"a program for {shape.unit} columns at a time is called for {columns}")
-        self._require_multiple(sums, INT32_BYTES, "accumulators")
+        self.require_multiple(sums, INT32_BYTES, "accumulators")
         size = columns * shape.result_bits // 8
         in_place = to == sums and to_apart == apart and size == INT32_BYTES * columns
         read = [(sums + row * apart, INT32_BYTES * columns) for row in range(rows)] * (not in_place)
         read += [(other + row * other_apart, shape.other_bytes * columns) for row in range(rows)]
         read += [(of_row, INT32_BYTES * rows)] * shape.reads_row
-        _require_apart([(to + row * to_apart, size) for row in range(rows)], read)
+        require_apart([(to + row * to_apart, size) for row in range(rows)], read)
         call = ProgramCall(
             name=name,
             program=shape,
             rows=rows,
             columns=columns,
-            constants=self._read_known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
-            shared=self._read_known(shared, shape.shared_bytes, "constants"),
+            constants=self.read_known(constants, columns // shape.unit * shape.constant_bytes, "constants"),
+            shared=self.read_known(shared, shape.shared_bytes, "constants"),
             sums=[memory.bytes_at(sums + row * apart, INT32_BYTES * columns) for row in range(rows)],
             of_rows=[
                 memory.bytes_at(of_row + INT32_BYTES * row, INT32_BYTES) for row in range(rows) if shape.reads_row
@@ -343,7 +374,7 @@ class StepCall:
         self.program_calls.append(call)
 
 
-def _require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int, int]]) -> None:
+def require_apart(written: Sequence[tuple[int, int]], read: Sequence[tuple[int, int]]) -> None:
     """Raise WrongCall if a function writes to memory that it reads: pairs are addresses and bytes."""
     for start, size in written:
         if any(start < other + count and other < start + size for other, count in read if count):

@@ -8,14 +8,12 @@ no result does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from bitsynth.emit.packing import packing
-from bitsynth.isa.domains.terms import BitTerm, TermPayload
+from bitsynth.isa.domains.terms import TermPayload, atoms_of
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.packing import tiles
 from bitsynth.kernel.program import Kernel, Pass
@@ -84,7 +82,7 @@ def _depends(run: ProgramRun, loop: Pass, group: int, code: int, idle: dict[int,
             if operations is None:
                 return True
             (terms,) = values.evaluate([content], operations, name_unknown)
-            if any(of[0][0] == _ROW and of[1] in own for term in terms for of in _atoms(term)):
+            if any(of[0][0] == _ROW and of[1] in own for term in terms for of in atoms_of(term)):
                 return True
     return False
 
@@ -92,12 +90,3 @@ def _depends(run: ProgramRun, loop: Pass, group: int, code: int, idle: dict[int,
 def _unknown_accumulators(run: ProgramRun, loop: Pass) -> RegisterContents:
     sizes = {acc.name: VecType.parse(acc.type).total_bits // 8 for acc in loop.step.accs}
     return {name: run.values.memory((_ACCUMULATOR, str(name)), 0, size) for name, size in sizes.items()}
-
-
-def _atoms(term: Any) -> Iterator[Any]:
-    """Yield the names of the unknown bytes in a term."""
-    if isinstance(term, BitTerm):
-        yield from [term.args[0]] if term.op == "atom" else _atoms(term.args)
-    elif isinstance(term, tuple):
-        for part in term:
-            yield from _atoms(part)

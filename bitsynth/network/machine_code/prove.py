@@ -7,7 +7,7 @@ import math
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -18,19 +18,23 @@ from bitsynth.emit.packing import packing
 from bitsynth.errors import BitsynthError, SpecError, ToolError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import EpilogueProgram
+from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.layers.scheduled_kernel import LayerKernel
 from bitsynth.matmul import MatmulKernel
 from bitsynth.network.library import NetworkText
-from bitsynth.network.machine_code.calls import KernelShape, ProgramShape, StepCall, WrongCall
+from bitsynth.network.machine_code.calls import SCRATCH, KernelShape, ProgramShape, StepCall, StepMemory, WrongCall
+from bitsynth.network.machine_code.convolution import Convolution, KernelConvolution
+from bitsynth.network.machine_code.depthwise import DepthwiseCall, DepthwiseResultCheck, add_depthwise
 from bitsynth.network.machine_code.linear import INT32_BYTES, NamedBytes
-from bitsynth.network.machine_code.results import FinishingPrograms, OutputTensor, ResultCheck
-from bitsynth.network.machine_code.sums import Convolution
+from bitsynth.network.machine_code.results import FinishingPrograms, MatmulResultCheck, OutputTensor
 from bitsynth.network.program import LayerStep, alias_root
 from bitsynth.objects.declared import machine_table
+from bitsynth.objects.depthwise import DepthwiseFunction, DepthwiseSizes
 from bitsynth.objects.elf import EXTERNAL_FUNCTIONS
 from bitsynth.objects.library import CompiledLibrary
 from bitsynth.objects.linked import LinkedCode, link_objects
-from bitsynth.objects.memory import CallMemory, MemoryPlace, OutOfPlace
+from bitsynth.objects.memory import MemoryPlace, OutOfPlace
 from bitsynth.objects.operands import LinkedPlaces
 from bitsynth.objects.processor import STACK_ALIGNMENT, CodeProcessor
 from bitsynth.objects.prove import without_collection
@@ -60,7 +64,8 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
             sizes.
         why: Why it is not proved.
         results: How many results of the layer were compared.
-        calls: How often the microkernel was called.
+        calls: How often the kernel was called.
+        sizes: The sizes with which a depthwise kernel was called, for which it must be proved.
         seconds: The CPU time of the proof.
     """
 
@@ -72,6 +77,7 @@ class LayerVerdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     results: int = 0
     calls: int = 0
+    sizes: list[DepthwiseSizes] = []
     seconds: float = 0.0
 
     @property
@@ -140,6 +146,7 @@ def _prove(code: LinkedCode | str, text: NetworkText, number: int, step: LayerSt
             why=why,
             results=proof.results,
             calls=len(proof.call.kernel_calls) if proof.call else 0,
+            sizes=proof.sizes,
             seconds=round(time.process_time() - start, 2),
         )
 
@@ -167,6 +174,7 @@ class LayerProof:
     step: LayerStep
     call: StepCall | None = None
     results: int = 0
+    sizes: list[DepthwiseSizes] = field(default_factory=list)
 
     @property
     def function(self) -> str:
@@ -180,16 +188,11 @@ class LayerProof:
         program = layer.programs.program
         if not machine_table(load(kernel.spec.isa)).result:
             return "layers are not run as machine code of this architecture"
-        if not isinstance(kernel, MatmulKernel):
-            return "depthwise convolutions are not covered"
-        core = kernel.entry.kernel
         reasons = {
             "products of two edges are not covered": self.step.matrices is not None,
             "packed words are not covered": Layout.PACKED in {spec.layout, spec.out_layout}
             or (program is not None and program.spec.planes > 0),
-            "kernels whose rows hold weights are not covered": core.swapped,
-            "kernels with products of neighbours are not covered": core.cross_terms != 0,
-            "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
+            **_kernels_not_covered(kernel),
             "weights with a zero point are not covered": layer.plan.product != kernel.spec,
             f"layers of more than {MAX_ELEMENTS:,} activations and results are not covered": self._is_too_large(),
         }
@@ -204,23 +207,25 @@ class LayerProof:
         """Run the step, and compare its results."""
         text, step, layer = self.text, self.step, self.step.layer
         kernel = layer.plan.kernel
-        assert isinstance(kernel, MatmulKernel)
         isa = load(text.program.isa)
         values = Contents()
         features = {name for name, f in isa.table.features.items() if {*f.host} <= {*text.needs.host}}
-        processor = CodeProcessor(code.file, isa, values, CallMemory(values), features)
+        processor = CodeProcessor(code.file, isa, values, StepMemory(values), features)
         processor.registers.places = LinkedPlaces()
         call = self.call = StepCall(processor, code)
         name, programs = text.parts.layer_names(layer)
-        call.add_kernel(f"{text.name}_{name}", _kernel_shape(kernel))
+        if isinstance(kernel, MatmulKernel):
+            call.add_kernel(f"{text.name}_{name}", _kernel_shape(kernel))
+        else:
+            add_depthwise(call, f"{text.name}_{name}", function_of(kernel, layer))
         epilogue = FinishingPrograms(
             layer.programs.by_field,
-            {field: f"{text.name}_{program}" for field, program in programs.items()},
+            {which: f"{text.name}_{program}" for which, program in programs.items()},
             layer.constants.arrays,
             int(layer.constants.numbers["joined_pixels"]),
         )
-        for field, each in epilogue.programs.items():
-            call.add_program(epilogue.names[field], _program_shape(each, len(epilogue.get_shared(field))))
+        for which, each in epilogue.programs.items():
+            call.add_program(epilogue.names[which], _program_shape(each, len(epilogue.get_shared(which))))
         of_caller = [*text.program.inputs, *text.program.outputs]
         stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
         stack &= -STACK_ALIGNMENT
@@ -237,15 +242,19 @@ class LayerProof:
             raise WrongCall(f"{self.function} returns {status} for step {self.number}")
         weights = layer.computed_codes
         assert weights is not None
-        convolution = Convolution(
-            kernel, layer.plan.computed, layer.plan.product, weights, np.asarray(layer.bias), step.image
-        )
-        used = tuple(field for field in ("program", "residual") if field in epilogue.programs)
+        used = tuple(which for which in ("program", "residual") if which in epilogue.programs)
         result = OutputTensor(arrays["out", 0].start, _result_bytes(layer), layer.plan.spec.out_layout, used)
         outputs = [result]
         if len(step.outputs) > 1:
             outputs.append(OutputTensor(arrays["out", 1].start, INT32_BYTES, Layout.NHWC, ("residual",)))
-        self.results = ResultCheck(call, convolution, epilogue, outputs).run()
+        computed = layer.plan.computed, weights, np.asarray(layer.bias), step.image
+        if isinstance(kernel, MatmulKernel):
+            convolution = KernelConvolution(*computed, kernel, layer.plan.product)
+            self.results = MatmulResultCheck(call, convolution, epilogue, outputs).run()
+        else:
+            self.results = DepthwiseResultCheck(call, Convolution(*computed), epilogue, outputs).run()
+            calls = [each for each in call.kernel_calls if isinstance(each, DepthwiseCall)]
+            self.sizes = list(dict.fromkeys(each.sizes for each in calls))
 
     def _arrays(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
         """Return the buffers of the step and its scratch memory, in an arena of `size` bytes.
@@ -262,8 +271,27 @@ class LayerProof:
             start = first + plan.offsets[root] if root in plan.offsets else starts[root]
             arrays[array] = MemoryPlace(array, start, buffers[name].bytes, writable=array.kind == "out")
         scratch = first + plan.bytes
-        arrays["scratch", 0] = MemoryPlace("scratch memory", scratch, arena + size - scratch, writable=True)
+        arrays["scratch", 0] = MemoryPlace(SCRATCH, scratch, arena + size - scratch, writable=True)
         return arrays
+
+
+def function_of(kernel: DepthwiseKernel, layer: PackedLayer) -> DepthwiseFunction:
+    """Return the function of a depthwise kernel as a layer has it: with its sums in the order that programs read."""
+    order = kernel.order(layer.programs.reader)
+    assert order is not None, "a layer's programs read sums as its kernel has them"
+    return DepthwiseFunction(kernel.name, order)
+
+
+def _kernels_not_covered(kernel: LayerKernel) -> dict[str, bool]:
+    """Return reasons why nothing is shown of layers on some kernels, and whether they hold for this one."""
+    if isinstance(kernel, DepthwiseKernel):
+        return {"depthwise kernels of signed activations are not covered": kernel.program.act[0] != 0}
+    core = kernel.entry.kernel
+    return {
+        "kernels whose rows hold weights are not covered": core.swapped,
+        "kernels with products of neighbours are not covered": core.cross_terms != 0,
+        "numbers that are added to rows of sums are not covered": row_affines(core, kernel.spec) != 0,
+    }
 
 
 def _random_address(region: int) -> int:

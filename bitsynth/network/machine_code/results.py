@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram
-from bitsynth.network.machine_code.calls import KernelCall, ProgramCall, StepCall, WrongCall
+from bitsynth.network.machine_code.calls import KernelCall, ProgramCall, StepCall, SumsCall, WrongCall
+from bitsynth.network.machine_code.convolution import Convolution, KernelConvolution, Pixel
 from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, NamedBytes, parse_name
-from bitsynth.network.machine_code.sums import CallSums, Convolution, Pixel, RowSums
+from bitsynth.network.machine_code.sums import CallSums, RowSums
 from bitsynth.objects.memory import NotShown
 from bitsynth.spec.layout import Layout
 
@@ -76,7 +78,7 @@ class OutputTensor:
 
 
 @dataclass(frozen=True)
-class _Sum:
+class SumOrigin:
     """An accumulator that an element comes from: its call, row and column, and what was added to it."""
 
     call: int
@@ -86,7 +88,7 @@ class _Sum:
 
 
 @dataclass
-class ResultCheck:
+class ResultCheck(ABC):
     """The comparison of the results of a run with the layer."""
 
     call: StepCall
@@ -94,14 +96,23 @@ class ResultCheck:
     epilogue: FinishingPrograms
     outputs: Sequence[OutputTensor]
 
+    @abstractmethod
+    def compare_row(
+        self, kernel_call: SumsCall, row: int, pixel: Pixel, sums: Sequence[tuple[SumOrigin, Element]]
+    ) -> None:
+        """Compare accumulators of one row of a call, from which elements come, with the convolution at a pixel."""
+
+    @abstractmethod
+    def places_of_constants(self, channel: int, width: int) -> list[tuple[int, int]]:
+        """Return the units of `width` columns that have a channel's constants, and its place in each of them."""
+
     def __post_init__(self) -> None:
         self._values = self.call.values
-        self._sums = CallSums(self.convolution, self.call)
         self._lanes = {field: _lanes_of_channels(program) for field, program in self.epilogue.programs.items()}
 
     def run(self) -> int:
         """Compare all results; return how many there are. WrongCall names the first that is not right."""
-        rows: dict[tuple[int, int], tuple[Pixel, list[tuple[_Sum, Element]]]] = {}
+        rows: dict[tuple[int, int, Pixel], list[tuple[SumOrigin, Element]]] = {}
         count = 0
         for tensor, element in product(self.outputs, self._elements()):
             count += 1
@@ -109,14 +120,10 @@ class ResultCheck:
             try:
                 origin = self._sum_of(tensor, element, address)
             except NotShown as why:
-                raise self._wrong(element, why, self._find_store(address)) from None
-            pixel, sums = rows.setdefault((origin.call, origin.row), (element.pixel, []))
-            if pixel != element.pixel:
-                other = f"it has an accumulator of row {pixel.y}, column {pixel.x}"
-                raise self._wrong(element, other, self._find_store(address))
-            sums.append((origin, element))
-        for (number, row), (pixel, sums) in rows.items():
-            self._compare(self.call.kernel_calls[number], row, pixel, sums)
+                raise self.wrong(element, why, self._find_store(address)) from None
+            rows.setdefault((origin.call, origin.row, element.pixel), []).append((origin, element))
+        for (number, row, pixel), sums in rows.items():
+            self.compare_row(self.call.kernel_calls[number], row, pixel, sums)
         return count
 
     def _elements(self) -> Iterator[Element]:
@@ -141,13 +148,13 @@ class ResultCheck:
         """Return the address of the instruction that stored to memory last; 0 if none did."""
         return self.call.processor.memory.stored_at.get(address, 0)
 
-    def _wrong(self, element: Element, why: str | NotShown, where: int) -> NotShown:
+    def wrong(self, element: Element, why: str | NotShown, where: int) -> NotShown:
         """Return an error about an element, of the kind of `why` if that is one, with the instruction at `where`."""
         kind = type(why) if isinstance(why, NotShown) else WrongCall
         at = self.call.processor.text_at(where) if where else "no instruction stores it"
         return kind(f"{at}: {element}: {why}")
 
-    def _sum_of(self, tensor: OutputTensor, element: Element, address: int) -> _Sum:
+    def _sum_of(self, tensor: OutputTensor, element: Element, address: int) -> SumOrigin:
         """Return the accumulator that an element comes from, through the programs of the layer."""
         data = self.call.processor.memory.bytes_at(address, tensor.size)
         for field in tensor.programs:
@@ -159,7 +166,7 @@ class ResultCheck:
         if not isinstance(name, NamedBytes) or name.kind != "sums" or times != 1:
             raise NotShown("it is no accumulator")
         row, column = divmod(first // INT32_BYTES, self.call.kernel_calls[name.number].width)
-        return _Sum(name.number, row, column, added)
+        return SumOrigin(name.number, row, column, added)
 
     def _before(self, field: str, element: Element, data: Bytes) -> Bytes:
         """Return the accumulator, or a later value of it, from which a program computed the bytes `data` of an
@@ -190,32 +197,53 @@ class ResultCheck:
 
     def _require_constants(self, field: str, call: ProgramCall, element: Element, unit: int, lane: int) -> None:
         """Raise WrongCall unless the constants of a unit belong to the element's channel."""
-        g, size, width = self.convolution.spec.geometry, call.program.constant_bytes, call.program.unit
-        inside = g.out_channels // g.groups
-        group, channel = divmod(element.channel, inside)
-        if self.epilogue.joined:
-            number, right = unit, (unit * width + lane) % inside == channel
-        else:
-            number, right = group * -(-inside // width) + channel // width, lane == channel % width
-        want = self.epilogue.constants(field)[number * size : (number + 1) * size]
-        if not right or call.constants[unit * size : (unit + 1) * size] != want:
+        size, constants = call.program.constant_bytes, self.epilogue.constants(field)
+        of_call = call.constants[unit * size : (unit + 1) * size]
+        places = self.places_of_constants(element.channel, call.program.unit)
+        if not any(place == lane and constants[k * size : (k + 1) * size] == of_call for k, place in places):
             raise WrongCall(f"{call.name} has the constants of another channel")
         if call.shared != self.epilogue.get_shared(field):
             raise WrongCall(f"{call.name} has other shared constants")
 
-    def _compare(self, kernel_call: KernelCall, row: int, pixel: Pixel, sums: list[tuple[_Sum, Element]]) -> None:
+
+class MatmulResultCheck(ResultCheck):
+    """The comparison of the results of a run with a layer on a matmul kernel, which has a group's channels in a row."""
+
+    def __init__(
+        self,
+        call: StepCall,
+        convolution: KernelConvolution,
+        epilogue: FinishingPrograms,
+        outputs: Sequence[OutputTensor],
+    ) -> None:
+        super().__init__(call, convolution, epilogue, outputs)
+        self._sums = CallSums(convolution, call)
+
+    def places_of_constants(self, channel: int, width: int) -> list[tuple[int, int]]:
+        """Return the units of `width` columns that have a channel's constants, and its place in each of them."""
+        g = self.convolution.spec.geometry
+        inside, pixels = g.out_channels // g.groups, max(1, self.epilogue.joined)
+        group, of_group = divmod(channel, inside)
+        first = group * -(-inside * pixels // width)
+        columns = [divmod(pixel * inside + of_group, width) for pixel in range(pixels)]
+        return [(first + unit, lane) for unit, lane in columns]
+
+    def compare_row(
+        self, kernel_call: SumsCall, row: int, pixel: Pixel, sums: Sequence[tuple[SumOrigin, Element]]
+    ) -> None:
         """Compare the accumulators of one row of a call with the convolution at a pixel."""
+        assert isinstance(kernel_call, KernelCall)
         g = self.convolution.spec.geometry
         inside = g.out_channels // g.groups
         first = sums[0][1]
         try:
             sums_of_row = self._sums.of_row(kernel_call, row)
         except NotShown as why:
-            raise self._wrong(first, why, kernel_call.where) from None
+            raise self.wrong(first, why, kernel_call.where) from None
         for group in sorted({element.channel // inside for _, element in sums}):
             of_group = [(s, e) for s, e in sums if e.channel // inside == group]
             columns = [s.column for s, _ in of_group]
-            codes, factors, added = self.convolution.sums(pixel, group, [e.channel for _, e in of_group])
+            codes, factors, added = self.convolution.sums(pixel, [e.channel for _, e in of_group])
             more = np.array([s.added for s, _ in of_group], np.int64) << self.convolution.shift
             same = _have_same_products(sums_of_row.codes, sums_of_row.factors[:, columns], codes, factors)
             same = same and np.array_equal(sums_of_row.added[columns] + more, added)
@@ -248,7 +276,7 @@ class ResultCheck:
             k = int(np.argmax((sums_of_row.added[columns] != added) | meets))
             have = "what fills a row" if meets[k] else str(sums_of_row.added[columns[k]])
             why = f"the number {added[k]} is wanted besides products, {have} was found"
-        return self._wrong(elements[k], why, kernel_call.where)
+        return self.wrong(elements[k], why, kernel_call.where)
 
 
 def _have_same_products(

@@ -7,19 +7,13 @@ numbers. So each accumulator is a number and multiples of unknown codes, and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, remaining, row_terms
-from bitsynth.kernel.program import Kernel
-from bitsynth.layers.constants import Offset, column_terms, idle_code, pad_code_of
-from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.spec import LayerSpec
-from bitsynth.matmul import MatmulKernel
+from bitsynth.emit.correction_terms import doublings, has_row_terms, makes_values, row_terms
+from bitsynth.layers.constants import idle_code
 from bitsynth.network.machine_code.calls import (
     FIRST_KNOWN,
     PAD,
@@ -30,151 +24,11 @@ from bitsynth.network.machine_code.calls import (
     number_codes,
 )
 from bitsynth.network.machine_code.columns import codes_of_columns
+from bitsynth.network.machine_code.convolution import IntegerArray, KernelConvolution
 from bitsynth.network.machine_code.idle_weights import ignores_rows_of_idle_weights
 from bitsynth.network.machine_code.linear import Bytes, NamedBytes, parse_name
 from bitsynth.objects.memory import NotShown
-from bitsynth.spec.layout import Layout
-from bitsynth.spec.matmul import MatmulSpec, affine
-
-IntegerArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Pixel:
-    """An output pixel: its image of the batch, row and column."""
-
-    image: int
-    y: int
-    x: int
-
-
-@dataclass(frozen=True, eq=False)
-class Convolution:
-    """The sums that a layer is to compute, of codes of activations: for each a number, and a factor of each code.
-
-    Attributes:
-        proved: The kernel.
-        spec: The layer as its kernel computes it.
-        product: The product of operands that the kernel computes.
-        codes: Codes of weights (OC, IC / groups, KH, KW).
-        bias: Integers (OC,) that belong to the sums.
-        image: Batch, height and width.
-    """
-
-    proved: MatmulKernel
-    spec: LayerSpec
-    product: MatmulSpec
-    codes: NDArray[np.uint8]
-    bias: IntegerArray
-    image: tuple[int, int, int]
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel's program."""
-        return self.proved.entry.kernel
-
-    @property
-    def _geometry(self) -> Geometry:
-        return self.spec.geometry
-
-    @cached_property
-    def output(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return self._geometry.output(*self.image[1:])
-
-    @cached_property
-    def has_values(self) -> bool:
-        """Whether accumulators are the sums themselves; else numbers of rows and columns are still to be added."""
-        return remaining(self.kernel, self.product).is_identity
-
-    @cached_property
-    def shift(self) -> int:
-        """By how many bits the microkernel shifts its sums at last."""
-        return affine(self.product).shift if makes_values(self.kernel, self.product) else 0
-
-    @cached_property
-    def factors(self) -> IntegerArray:
-        """The factor of an activation's code in a sum, before the shift, for each code of a weight."""
-        if not self.has_values:
-            return self.kernel_values
-        wgt = self.spec.wgt
-        values = np.array([wgt.value(code) for code in range(1 << wgt.bits)], np.int64)
-        return values * self.spec.act.scale << self.shift
-
-    @cached_property
-    def kernel_values(self) -> IntegerArray:
-        """The value of each code of a weight in the product that the kernel was proved for."""
-        return np.array([self.kernel.core.wgt.value(code) for code in range(1 << self.kernel.w_bits)], np.int64)
-
-    @cached_property
-    def _byte_numbers(self) -> NDArray[np.int64]:
-        """The number of the byte of each activation (batch, height, width, IC)."""
-        batch, height, width = self.image
-        channels = self._geometry.in_channels
-        count = np.arange(batch * height * width * channels)
-        if self.spec.layout == Layout.NCHW:
-            return count.reshape(batch, channels, height, width).transpose(0, 2, 3, 1)
-        return count.reshape(batch, height, width, channels)
-
-    def activation(self, byte: int) -> str:
-        """Return the activation that a byte is, in words."""
-        image, y, x, channel = np.argwhere(self._byte_numbers == byte)[0]
-        where = f"image {image}, " if image else ""
-        return f"the activation at {where}row {y}, column {x}, channel {channel}"
-
-    def _taps(self, pixel: Pixel) -> list[tuple[int, int, int, int]]:
-        """Return the taps on the image for a pixel: row and column in the window, and in the image."""
-        g, (_, height, width) = self._geometry, self.image
-        (top, left, _, _), (down, right) = g.padding, g.dilation
-        taps = []
-        for ky in range(g.kernel[0]):
-            for kx in range(g.kernel[1]):
-                y, x = pixel.y * g.stride[0] + ky * down - top, pixel.x * g.stride[1] + kx * right - left
-                if 0 <= y < height and 0 <= x < width:
-                    taps.append((ky, kx, y, x))
-        return taps
-
-    def sums(self, pixel: Pixel, group: int, channels: Sequence[int]) -> tuple[CodeArray, IntegerArray, IntegerArray]:
-        """Return what the accumulators of a pixel and of output `channels` of a group are, before the shift.
-
-        These are the numbers of the activations' bytes, sorted; the factor of each in each channel (codes, channels);
-        and the numbers (channels,) that are added.
-        """
-        g, taps = self._geometry, self._taps(pixel)
-        inside = g.in_channels // g.groups
-        first = group * inside
-        weights = self.codes[list(channels)].astype(np.int64)
-        of_taps = [self._byte_numbers[pixel.image, y, x, first : first + inside] for _, _, y, x in taps]
-        factors = [self.factors[weights[:, :, ky, kx]].T for ky, kx, _, _ in taps]
-        if not taps:
-            return (
-                np.zeros(0, np.int64),
-                np.zeros((0, len(weights)), np.int64),
-                self._sum_additions(weights, [], channels),
-            )
-        codes, of_codes = np.concatenate(of_taps), np.concatenate(factors)
-        order = np.argsort(codes)
-        return codes[order], of_codes[order], self._sum_additions(weights, taps, channels)
-
-    def _sum_additions(
-        self, weights: IntegerArray, taps: Sequence[tuple[int, int, int, int]], channels: Sequence[int]
-    ) -> IntegerArray:
-        """Return the numbers (channels,) that are added to the factors times codes."""
-        act, wgt = self.spec.act, self.spec.wgt
-        bias = self.bias[list(channels)]
-        inside = np.zeros(weights.shape[2:], bool)
-        for ky, kx, _, _ in taps:
-            inside[ky, kx] = True
-        if self.has_values:
-            values = np.array([wgt.value(code) for code in range(1 << wgt.bits)], np.int64)[weights]
-            offset = act.offset - self.spec.zero_point
-            summed: IntegerArray = offset * (values * inside).sum(axis=(1, 2, 3)) + bias << self.shift
-            return summed
-        padding = pad_code_of(act, self.spec.zero_point)
-        outside: IntegerArray = padding * (self.kernel_values[weights] * ~inside).sum(axis=(1, 2, 3))
-        if remaining(self.kernel, self.product).factor != 1:
-            return outside
-        return outside + column_terms(self.product, weights.astype(np.uint8), Offset(bias, self.spec.zero_point))
+from bitsynth.spec.matmul import affine
 
 
 @dataclass
@@ -194,7 +48,7 @@ class RowSums:
 class CallSums:
     """The accumulators of all calls of a run, in the terms of codes."""
 
-    convolution: Convolution
+    convolution: KernelConvolution
     call: StepCall
     _columns: dict[tuple[bytes, int, int], IntegerArray] = field(default_factory=dict)
     _whole: dict[int, CodeArray] = field(default_factory=dict)
