@@ -1,14 +1,15 @@
-"""Cycles that Arm's kernels take by the scoreboard, on the instructions that a call of one runs at K = 576.
+"""Cycles of Arm's kernels by the scoreboard, on the instructions that a call of a kernel runs at K = 576.
 
     python benchmarks/arm_cycles.py [--only A2W1] [--cpu a53] [--compiler gcc] [--results FOLDER] [--json]
 
-Kernels that ship, the cheapest for a processor, for layers that of each method, and what C2 of ResNet-18 takes by
-predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does and called once
-under qemu, for a tile's rows and as many tiles as C2's 64 columns have, one at least. It says which instructions they
-run, and these are put to the scoreboard of the processor, loads, flushes, spills and addresses included. Beside it the
-bound that the search minimizes (model), what bitsynth predicts from the kernel alone (predicted), and what llvm-mca
-says, if it is installed (Cortex-A72 by its model of the A57, Cortex-A76 by that of the Neoverse N1); the hand-written
-fp32 and int8 loops likewise. Nothing is timed: a scoreboard is a model too.
+These shipped kernels are measured: the cheapest for a processor; for layers the cheapest of each method; and the kernel
+that C2 of ResNet-18 uses, by predicted cycles of the whole layer, packing included. gcc and clang compile them as
+bitsynth does, and qemu runs one call, for a tile's rows and as many tiles as C2's 64 columns have, at least one. The
+processor's scoreboard takes the executed instructions, loads, flushes, spills and addresses included. Other columns
+have the bound that the search minimizes (model), bitsynth's prediction from the kernel alone (predicted), and
+llvm-mca's figure, if it is installed (for the Cortex-A72 by its model of the A57, for the Cortex-A76 by its model of
+the Neoverse N1). The hand-written fp32 and int8 loops are treated in the same way. Nothing is timed: a scoreboard is a
+model too.
 """
 
 from __future__ import annotations
@@ -75,17 +76,17 @@ class Row:
 
 
 def of_kernels(cpu: str, widths: tuple[int, int], compilers: Sequence[str], methods: Sequence[str]) -> Iterator[Row]:
-    """The kernels of one processor and width: the cheapest for it, and that of each method for layers."""
+    """The kernels of one processor and width: the cheapest for it, and the cheapest of each method for layers."""
     isa, taken = load(SETS[cpu]), kernel_of_layer(cpu, widths)
     found = {taken.entry.kernel.digest: taken}
     wanted: list[dict[str, Any]] = [{"cpu": cpu}, *({"method": m, "channels": 64} for m in methods)]
     for options in wanted:
         try:
-            made = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options).on(cpu)
+            cheapest = get_kernel(isa=isa.name, act_bits=widths[0], w_bits=widths[1], **options).on(cpu)
         except (NoKernel, SpecError) as why:
             print(f"{cpu} A{widths[0]}W{widths[1]} {options}: {why}", file=sys.stderr)
             continue
-        found[made.entry.kernel.digest] = made
+        found[cheapest.entry.kernel.digest] = cheapest
     for each in found.values():
         kernel = each.entry.kernel
         model = cycles_per_128_mac(isa, kernel, cpu), predicted.cycles_per_128_mac(isa, kernel, cpu)
@@ -96,9 +97,9 @@ def of_kernels(cpu: str, widths: tuple[int, int], compilers: Sequence[str], meth
 def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:
     """The kernel that the layer takes on a processor."""
     act, wgt = (MatmulOperand(n, kind) for n, kind in zip(widths, (Encoding.UNSIGNED, Encoding.BIPOLAR), strict=True))
-    made = plan(LayerSpec(act, wgt, LAYER.geometry, image=LAYER.image), isa=SETS[cpu], cpu=cpu).kernel
-    assert isinstance(made, MatmulKernel)
-    return made
+    kernel = plan(LayerSpec(act, wgt, LAYER.geometry, image=LAYER.image), isa=SETS[cpu], cpu=cpu).kernel
+    assert isinstance(kernel, MatmulKernel)
+    return kernel
 
 
 def _described(found: MatmulKernel) -> tuple[CallCode, str]:
@@ -172,7 +173,7 @@ def cells(row: Row) -> list[str]:
 
 
 def compare_with_goals(rows: Sequence[Row]) -> str:
-    """The quickest kernels' cycles, gcc and clang, beside the goal; and those of fp32 and int8 loops."""
+    """The quickest kernels' cycles, gcc and clang, with the goal; and the cycles of fp32 and int8 loops."""
     names = list(dict.fromkeys(row.widths for row in rows))
     found = {(cpu, w): [row.scoreboard for row in best(rows, cpu, w)] for cpu in SETS for w in names}
     table = [

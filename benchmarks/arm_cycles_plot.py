@@ -1,4 +1,4 @@
-"""A panel a processor, a group of bars a width: cycles by the model, and by the scoreboard of what compilers made."""
+"""A panel a processor, a group of bars a width: cycles by the model, and by the scoreboard on compiled code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOPS = {"fp32": "#8c8c8c", "int8": "black"}
 def draw(
     best: Sequence[tuple[str, str, Sequence[Any]]], rows: Sequence[Any], goals: Mapping[str, Any], folder: Path
 ) -> None:
-    """Write arm_cycles.png and .svg: of each processor and width the rows of its best kernel, beside goal and loops."""
+    """Write arm_cycles.png and .svg: for each processor and width the rows of its best kernel, with goal and loops."""
     cpus = [cpu for cpu in goals if any(row.cpu == cpu for row in rows)]
     figure, axes = panels(len(cpus), 1, 11, 3.6 * len(cpus))
     for (panel,), cpu in zip(axes, cpus, strict=True):
@@ -62,9 +62,9 @@ def _height(some: Sequence[Any], name: str) -> float:
 
 def _loops(axes: Any, rows: Sequence[Any]) -> str:
     """Lines of the best fp32 and int8 loops that are not far above the bars; both in words."""
-    said = {name: min((row.scoreboard for row in rows if row.widths == name), default=0.0) for name in LOOPS}
-    for name, least in said.items():
+    loops = {name: min((row.scoreboard for row in rows if row.widths == name), default=0.0) for name in LOOPS}
+    for name, least in loops.items():
         if 0 < least < axes.get_ylim()[1]:
             axes.axhline(least, color=LOOPS[name], linewidth=1, linestyle="--")
             axes.text(1, least, f" {name}", color=LOOPS[name], transform=axes.get_yaxis_transform(), va="center")
-    return "loops: " + ", ".join(f"{name} {least:.1f}" for name, least in said.items())
+    return "loops: " + ", ".join(f"{name} {least:.1f}" for name, least in loops.items())

@@ -1,4 +1,4 @@
-"""Executed instructions of ResNet-18's layers on Arm from packed codes to packed codes, beside codes to int32.
+"""Executed instructions of ResNet-18's layers on Arm from packed codes to packed codes, and from codes to int32.
 
     python benchmarks/arm_epilogues.py [--isa neon] [--only A2W1] [--layers C5,C8] [--json]
 
@@ -47,14 +47,14 @@ def count(layer: ResNetLayer, isa: str, widths: tuple[int, int], form: LayerForm
     codes = codes_of(layer, widths[0])
     sums = exact_sums(layer, layer_of(layer, isa, *widths), codes)
     epilogue = form.make_epilogue(sums, widths[0])
-    made = layer_of(layer, isa, *widths, layout=form.layout, out_layout=form.out_layout, epilogue=epilogue)
-    with watched(made.kernel, made.packed.programs, caches=False) as (runner, counter):
-        call, out = Layer(made.packed, runner, made.pool).bind(form.codes(codes, widths[0]))
+    planned = layer_of(layer, isa, *widths, layout=form.layout, out_layout=form.out_layout, epilogue=epilogue)
+    with watched(planned.kernel, planned.packed.programs, caches=False) as (runner, counter):
+        call, out = Layer(planned.packed, runner, planned.pool).bind(form.codes(codes, widths[0]))
         counter.clear()
         call()
         found = counter.counts.instructions
     if not np.array_equal(out, form.results(epilogue, sums, widths[0])):
-        raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")
+        raise Refuted(f"{layer.name}, {form.name}: {planned!r} gives a wrong result")
     return found
 
 

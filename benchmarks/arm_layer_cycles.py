@@ -1,11 +1,11 @@
-"""Predicted cycles of ResNet-18's layers on Arm, packed codes to packed codes, beside fp32 and int8 loops.
+"""Predicted cycles of ResNet-18's layers on Arm, packed codes to packed codes, and of fp32 and int8 loops.
 
     python benchmarks/arm_layer_cycles.py [--cpu a53] [--only A2W1] [--layers C2,C12] [--results FOLDER] [--json]
 
 A whole call under qemu-user, of the schedule that bitsynth chooses for the processor, by the compiler that it takes:
 packing, sums, thresholds, and writing the packed codes that the next layer reads. Results are checked in the same run.
-All instructions that are run, in order, are put to the scoreboard of the processor. It takes caches to hit; where loads
-block, `with misses` adds what each line takes that a modelled L1 lacks, as the processor's table has it.
+The scoreboard of the processor takes all executed instructions, in order. It assumes that caches hit. Where loads
+block, `with misses` adds the cycles of each line that a modelled L1 lacks, from the processor's table.
 
 fp32 and int8 are the hand-written loops, the better compiler's cycles for 128 multiply-accumulates (`arm_cycles.py`),
 for as many as the layer has: im2col, packing, epilogue, tiles that do not divide the layer and misses are left out,
@@ -121,20 +121,32 @@ def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:
     codes, sums = operands(layer, widths)
     epilogue = PACKED.make_epilogue(sums, widths[0])
     options: dict[str, Any] = {"layout": PACKED.layout, "out_layout": PACKED.out_layout, "epilogue": epilogue}
-    made = layer_of(layer, SETS[cpu], *widths, cpu=cpu, **options)
-    library, given = compile_library(made.kernel, made.packed.programs), PACKED.codes(codes, widths[0])
+    planned = layer_of(layer, SETS[cpu], *widths, cpu=cpu, **options)
+    library, given = compile_library(planned.kernel, planned.packed.programs), PACKED.codes(codes, widths[0])
     fetched = prefetched(lines(library))
-    with watched(made.kernel, made.packed.programs, traced=True, fetched=fetched) as (runner, counter):
-        ours = Layer(made.packed, runner, made.pool)
+    with watched(planned.kernel, planned.packed.programs, traced=True, fetched=fetched) as (runner, counter):
+        ours = Layer(planned.packed, runner, planned.pool)
         (call, out), (packing, _) = ours.bind(given), ours.bind(given, part="pack")
         count, cycles, missed = counted(counter, call, library, cpu)
         packed = counted(counter, packing, library, cpu)[1]
     if not np.array_equal(out, PACKED.results(epilogue, sums, widths[0])):
-        raise Refuted(f"{layer.name} on {cpu}: {made!r} gives a wrong result")
+        raise Refuted(f"{layer.name} on {cpu}: {planned!r} gives a wrong result")
     table, config = load(SETS[cpu]).table.cpu[cpu], "A{}W{}".format(*widths)
     missing = missed * LINE_BYTES / table.far_bytes_per_cycle if table.loads_block else 0.0
     fp32, int8 = (loops(cpu)[kind] * layer.macs / 128 for kind in ("fp32", "int8"))
-    found = cpu, config, layer.name, str(made.schedule), layer.macs, count, cycles, packed, round(missing), fp32, int8
+    found = (
+        cpu,
+        config,
+        layer.name,
+        str(planned.schedule),
+        layer.macs,
+        count,
+        cycles,
+        packed,
+        round(missing),
+        fp32,
+        int8,
+    )
     return Row(*found, paper(cpu, config, layer.name))
 
 
@@ -178,13 +190,13 @@ def cells(row: Row) -> list[str]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Beside the paper: the least of each width; and where the int8 loop is quicker."""
-    said = []
+    """Comparisons with the paper: the least of each width; and where the int8 loop is quicker."""
+    lines = []
     layers = [row for row in rows if row.layer != SUM]
     for config in dict.fromkeys(row.config for row in layers if row.paper):
         some = [row for row in layers if row.config == config and row.to_paper]
         least = min(some, key=lambda row: row.to_paper or 0)
-        said.append(
+        lines.append(
             f"{config}: the paper's cycles are at least {least.to_paper:.2f} times ours, misses in: {least.layer}"
         )
     for cpu, config in dict.fromkeys((row.cpu, row.config) for row in layers):
@@ -192,17 +204,17 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         slower = [row.layer for row in some if row.int8 < row.cycles]
         if slower:
             names = "all layers" if len(slower) == len(some) else ", ".join(slower)
-            said.append(f"{cpu} {config}: the int8 loop alone takes fewer cycles than {names}")
-    return said
+            lines.append(f"{cpu} {config}: the int8 loop alone takes fewer cycles than {names}")
+    return lines
 
 
 def write(folder: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """JSON, tables and plots."""
-    said = "\n".join(f"- {line}" for line in verdicts(rows))
+    lines = "\n".join(f"- {line}" for line in verdicts(rows))
     every = report.markdown(TITLES, [cells(row) for row in rows])
     chosen = [(f"{row.cpu} {row.config} {row.layer}", row.schedule) for row in rows if row.schedule]
     schedules = report.markdown(("layer", "schedule"), chosen)
-    blocks = said, "![by layer](arm_layer_cycles.png)", every, schedules
+    blocks = lines, "![by layer](arm_layer_cycles.png)", every, schedules
     report.write(folder, "arm_layer_cycles", "Cycles of layers on Arm, predicted", __doc__ or "", facts, *blocks)
     arm_layer_cycles_plot.draw([row for row in rows if row.layer != SUM], folder / "arm_layer_cycles")
 

@@ -1,4 +1,4 @@
-"""A panel a processor, a group of bars a layer: how many times the cycles of ours the fp32 loop takes, by width."""
+"""A panel a processor, a group of bars a layer: the fp32 loop's cycles over our layer's, by width."""
 
 from __future__ import annotations
 

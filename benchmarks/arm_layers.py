@@ -1,4 +1,4 @@
-"""Executed instructions and cache misses of ResNet-18's layers on NEON, beside the paper's form of each.
+"""Executed instructions and cache misses of ResNet-18's layers on NEON, compared with the paper's form of each.
 
     python benchmarks/arm_layers.py [--json] [--only A2W1] [--layers C2,C12] [--results FOLDER]
 
@@ -61,17 +61,17 @@ class Row:
 
 def count(layer: ResNetLayer, act_bits: int, w_bits: int, schedule: LayerSchedule | None) -> tuple[str, Counts, Counts]:
     """The schedule, the counts of a call, and of its packing alone; Refuted if a sum is wrong."""
-    made, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
-    with watched(made.kernel) as (runner, counter):
-        compiled = Layer(made.packed, runner, made.pool)
+    planned, codes = layer_of(layer, ISA, act_bits, w_bits, 1, schedule), codes_of(layer, act_bits)
+    with watched(planned.kernel) as (runner, counter):
+        compiled = Layer(planned.packed, runner, planned.pool)
         (whole, out), (packing, _) = compiled.bind(codes), compiled.bind(codes, part="pack")
         found = []
         for call in (whole, packing):
             counter.clear()
             call()
             found.append(counter.counts)
-    require_exact(layer, made, codes, out)
-    return str(made.schedule), found[0], found[1]
+    require_exact(layer, planned, codes, out)
+    return str(planned.schedule), found[0], found[1]
 
 
 def measured(layer: ResNetLayer, act_bits: int, w_bits: int) -> Row:
@@ -90,7 +90,7 @@ def floor(layer: ResNetLayer, w_bits: int) -> int:
 
 
 def with_sums(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows, after those of each configuration their sum."""
+    """The rows; after the rows of a configuration their sum."""
     for config in dict.fromkeys(row.config for row in rows):
         some = [row for row in rows if row.config == config]
         yield from some
@@ -153,9 +153,9 @@ def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
     schedules = report.markdown(
         ("layer", "schedule"), [(f"{r.config} {r.layer}", r.schedule) for r in rows if r.schedule]
     )
-    said = "\n".join(f"- {line}" for line in verdicts(rows))
+    lines = "\n".join(f"- {line}" for line in verdicts(rows))
     table = report.markdown(TITLES, [cells(row) for row in rows])
-    report.write(folder, "arm_layers", "Layers on NEON, emulated", __doc__ or "", facts, table, said, schedules)
+    report.write(folder, "arm_layers", "Layers on NEON, emulated", __doc__ or "", facts, table, lines, schedules)
     arm_layers_plot.draw(rows, folder / "arm_layers")
 
 

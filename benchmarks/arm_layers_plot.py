@@ -1,4 +1,4 @@
-"""A group of bars a layer: what bitsynth executes and misses for one of the paper's form."""
+"""A group of bars a layer: instructions and misses of bitsynth for one instruction or miss of the paper's form."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What bitsynth predicts of each kernel that ships for Arm, beside the scoreboard on its compiled instructions.
+"""Predicted cycles of each kernel that ships for Arm, compared with the scoreboard on its compiled instructions.
 
     python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json] [--results FOLDER]
 
-Each kernel is compiled by gcc and by clang as bitsynth does, and called once under qemu at K = 576, for as many tiles
-as predictions are of: what a call takes beside them is not predicted. Cycles are for 128 multiply-accumulates; the
-ratio is that of the better compiler's over the predicted ones, farthest from 1 first. Below are how many pairs of
-kernels of one width predictions rank wrongly, and how far apart these are at most. With --results it writes
-arm_predictions.md, .json, .png and .svg. All take some 10 minutes. Nothing is timed.
+Each kernel is compiled by gcc and by clang as bitsynth does, and called once under qemu at K = 576, for the number of
+tiles that predictions assume; the rest of a call is not predicted. Cycles are for 128 multiply-accumulates; the ratio
+is the better compiler's cycles over the predicted ones, farthest from 1 first. Below is the number of pairs of kernels
+of one width that predictions rank wrongly, and their greatest difference. With --results it writes arm_predictions.md,
+.json, .png and .svg. All take some 10 minutes. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TITLES = ("processor", "kernel", "A", "W", "method", "rows", "predicted", *COMPI
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel, by its place among those that ship, in the form that a processor has of it."""
+    """A shipped kernel, by its place in the list, in the form for a processor."""
 
     cpu: str
     kernel: str
@@ -75,9 +75,9 @@ def shipped(digests: Mapping[str, str]) -> Iterator[tuple[str, MatmulKernel]]:
             yield place, MatmulKernel(found, found.entry.kernel.core)
 
 
-def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Iterator[Row]:
+def rows(kernels: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Iterator[Row]:
     """A row for each kernel on each processor that runs its set."""
-    for place, plain in made:
+    for place, plain in kernels:
         isa = load(plain.entry.kernel.isa)
         for cpu in (cpu for cpu in cpus if isa.name in SETS[cpu]):
             form = plain.on(cpu)
@@ -94,7 +94,7 @@ def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Itera
 
 
 def misranked(found: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Pairs of kernels of one width on a processor of which the first takes longer, and is predicted to take less."""
+    """Pairs of kernels of one width on a processor: the first takes longer, and is predicted to take less."""
     pairs = combinations(sorted(found, key=lambda row: row.predicted), 2)
     return [
         (a, b) for a, b in pairs if _width(a) == _width(b) and a.predicted < b.predicted and a.compiled > b.compiled

@@ -1,4 +1,4 @@
-"""The instructions that C for AArch64 runs, under qemu, and what llvm-mca says of them. Nothing is timed."""
+"""The instructions that C for AArch64 runs, under qemu, and llvm-mca's cycles for them. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def _instructions(shown: str) -> Iterator[tuple[int, str]]:
 
 def with_compilers(facts: dict[str, Any], compilers: Iterable[str] = COMPILERS) -> dict[str, Any]:
     """The facts of a result, with what these compilers say of themselves for the compiler of its setting."""
-    said = {
+    versions = {
         f"compiler ({name})": _run([*COMPILERS[name], "--version"], Path.cwd()).splitlines()[0] for name in compilers
     }
     kept = {name: what for name, what in facts["setting"].items() if name != "compiler"}
-    return facts | {"setting": kept | said}
+    return facts | {"setting": kept | versions}
 
 
 def _run(command: list[str], home: Path) -> str:

@@ -30,7 +30,7 @@ from bitsynth.run.runner import Runner
 
 LINE_BYTES = 64
 CACHES = {"L1": (32 << 10, 4), "L2": (512 << 10, 16)}
-"""Bytes and ways: those of a Cortex-A53 in a Raspberry Pi 3."""
+"""Bytes and ways of a Cortex-A53's cache in a Raspberry Pi 3."""
 MODEL = (
     "L1D "
     + ", L2 ".join(f"{size >> 10} KiB of {ways} ways" for size, ways in CACHES.values())

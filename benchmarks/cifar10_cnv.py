@@ -4,10 +4,10 @@
 
 CNV with 1-bit weights and 1- or 2-bit activations: six convolutions 3 x 3, a 2 x 2 maximum after
 the second and the fourth, three dense layers; the scales of training are folded into integer
-thresholds. The logits of every image must be those of the files, to the bit. Microseconds are
-medians for one image, packing included: a layer's are its call alone, the network's have all of
-Python in them. Beside it the same kernels give int32 sums, of which numpy makes codes and maxima:
-what epilogues and packed words save. An emulator gives no times.
+thresholds. The logits of every image must equal the files' logits, to the bit. Microseconds are medians for one image,
+packing included: a layer's are for its call alone, the network's include all of Python. A second network has the same
+kernels with int32 sums, and numpy computes codes and maxima: the difference is what epilogues and packed words save. An
+emulator gives no times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bitsynth.layers.glue import MaxPool2d
 
 Array = NDArray[Any]
 NETWORKS = {"cifar10_cnvW1A1": (1, "bipolar"), "cifar10_cnvW1A2": (2, "ternary")}
-"""Bits and encoding of activations; those of the image are 8 and signed."""
+"""Bits and encoding of activations; the image's are 8 and signed."""
 ISAS = ("avx512", "avx2", "neon")
 LAYERS, POOLED, CLASSES = 9, (1, 3), 10
 ROUNDS = 50
@@ -43,7 +43,7 @@ ROUNDS = 50
 class Row:
     """One network on one instruction set. `layers` are the schedules and, where they count, microseconds.
 
-    `apart` are microseconds with codes and maxima made by numpy.
+    `apart` are microseconds with codes and maxima computed by numpy.
     """
 
     network: str
@@ -110,7 +110,8 @@ def _sums_of(layer: Conv2d, dense: bool) -> Conv2d:
 
 
 def levels(given: Array, i: int, bits: int, fan_in: int) -> Array:
-    """Thresholds of a layer's sum: the file has the image's in halves, and for 1 bit those of a count of equal bits."""
+    """Thresholds of a layer's sum: the file has the image's thresholds in halves, and for 1 bit thresholds of a count
+    of equal bits."""
     whole = given.astype(np.int64)
     if i == 0:
         return whole // 2

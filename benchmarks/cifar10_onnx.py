@@ -2,9 +2,9 @@
 
     python benchmarks/cifar10_onnx.py [--models DIR] -o DIR
 
-The input is an image (1, 3, 32, 32) of float32 numbers from -1 to 1, which a quantizer of 8 bits makes integers over
-128. Weights are BipolarQuant; the scales of training are folded into MultiThreshold, whose sums are those of the
-weights' signs.
+The input is an image (1, 3, 32, 32) of float32 numbers from -1 to 1, which a quantizer of 8 bits rounds to integers
+over 128. Weights are BipolarQuant; the scales of training are folded into MultiThreshold, whose inputs are sums with
+the weights' signs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def network(arrays: dict[str, Array], bits: int) -> Any:
     numbers = {"unit": UNIT, "zero": 0.0, "eight": 8.0, "one": 1.0}
     given: dict[str, Any] = {name: np.asarray(number, np.float32) for name, number in numbers.items()}
 
-    def add(op: str, inputs: str, made: str, domain: str = "", **attributes: Any) -> str:
-        nodes.append(helper.make_node(op, inputs.split(), [made], made, None, domain, **attributes))
-        return made
+    def add(op: str, inputs: str, output: str, domain: str = "", **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs.split(), [output], output, None, domain, **attributes))
+        return output
 
     x = add("Quant", "image unit zero eight", "pixels", QONNX, signed=1, narrow=0, rounding_mode="FLOOR")
     for i in range(LAYERS):
@@ -62,8 +62,8 @@ def network(arrays: dict[str, Array], bits: int) -> Any:
 
 def image_of(pixels: Array) -> Array:
     """An image (1, 3, 32, 32) of signed 8-bit pixels (32, 32, 3)."""
-    made: Array = (pixels.transpose(2, 0, 1)[None] * UNIT).astype(np.float32)
-    return made
+    image: Array = (pixels.transpose(2, 0, 1)[None] * UNIT).astype(np.float32)
+    return image
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""What networks of 20 convolutions take to compile: CPU seconds without a compiler, and seconds with one.
+"""How long do networks of 20 convolutions take to compile? CPU seconds without a C compiler, and seconds with one.
 
     python benchmarks/compile_time.py [--json] [--only resnet18] [--isa avx512] [--runs N] [--widths A2W2]
 
 ResNet-18 and a chain of 20 convolutions for images of 32 x 32 pixels, 64 to 512 channels, of random weights in QONNX.
-Each compile is a process of its own: `bitsynth compile`, CPU seconds of it all; then one that compiles the C too, with
-nothing kept from before, on as many cores as there are. Medians.
+Each compile is a process of its own: `bitsynth compile`, in CPU seconds; then a process that compiles the C too,
+without a cache, on all cores. Figures are medians.
 """
 
 from __future__ import annotations

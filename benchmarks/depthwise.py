@@ -1,11 +1,11 @@
-"""Depthwise 3 x 3 convolutions beside ONNX Runtime's int8 of the same, channels last, uint8 in and out there.
+"""Depthwise 3 x 3 convolutions, compared with ONNX Runtime's in int8, which have channels last and uint8 in and out.
 
     python benchmarks/depthwise.py [--isa avx2] [--only A4W4] [--layers 128x28,960x7] [--rounds 11] [--json]
         [--results FOLDER]
 
-Weights are signed. Times are one thread's CPU time, microseconds; all take turns, round by round, and a ratio above 1
-says how many times faster bitsynth is, the median of the rounds' ratios. Each layer of ours is checked against numpy
-first. Needs `pip install '.[peers]'`.
+Weights are signed. Times are one thread's CPU time in microseconds. All layers are timed alternately, round by round. A
+ratio is the median of the rounds' ratios; above 1 it says how many times faster bitsynth is. Each of our layers is
+checked against numpy first. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Operands:
 
 
 def forms(given: Operands, act_bits: int, w_bits: int, isa: str) -> dict[str, tuple[Conv2d, NDArray[Any], Any]]:
-    """Our layer by its results, with what it reads and what it must give."""
+    """Our layers by the name of their results, with inputs and expected results."""
     x, sums = given.x, given.sums
     levels = np.linspace(-99, 99, 3).astype(np.int64)
     codes = (sums[..., None] > levels).sum(-1)
@@ -103,10 +103,10 @@ def forms(given: Operands, act_bits: int, w_bits: int, isa: str) -> dict[str, tu
     eight = np.clip(sums * MULTIPLIER + (1 << SHIFT - 1) >> SHIFT, 0, 255)
     packed = {"layout": "packed", "out_layout": "packed"}
     first = {"layout": "NCHW", "out_layout": "NCHW"}
-    made, to_codes = Requantize(MULTIPLIER, SHIFT, 8), Thresholds(levels)
+    requantize, to_codes = Requantize(MULTIPLIER, SHIFT, 8), Thresholds(levels)
     return {
         "codes to int32": (layer(), x, sums),
-        "codes to bytes, Requantize": (layer(epilogue=made), x, eight),
+        "codes to bytes, Requantize": (layer(epilogue=requantize), x, eight),
         "codes to codes, thresholds": (layer(epilogue=to_codes), x, codes),
         "packed to packed, thresholds": (
             layer(epilogue=to_codes, **packed),
@@ -114,7 +114,7 @@ def forms(given: Operands, act_bits: int, w_bits: int, isa: str) -> dict[str, tu
             pack_words(codes.astype(np.uint8), 2),
         ),
         "codes to bytes, Requantize, channels first": (
-            layer(epilogue=made, **first),
+            layer(epilogue=requantize, **first),
             np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
             eight.transpose(0, 3, 1, 2),
         ),
@@ -142,7 +142,7 @@ def measured(isa: str, layer: Layer, widths: tuple[int, int], rounds: int) -> li
 
 
 def peer_call(x: NDArray[np.uint8], w: NDArray[Any], stride: int, times: int) -> Callable[[], Any]:
-    """ONNX Runtime's QLinearConv with channels last, as it turns networks into, `times` times."""
+    """ONNX Runtime's QLinearConv with channels last, to which it converts networks, `times` times."""
     one, zero = np.float32(1), np.uint8(0)
     named = {"xs": one, "xz": zero, "w": w.astype(np.int8), "ws": one, "wz": np.int8(0)}
     named |= {"ys": np.float32(4), "yz": np.uint8(128)}

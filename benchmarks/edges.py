@@ -1,11 +1,11 @@
-"""The first and the last layer of ResNet-18, whose operands have 8 bits, beside ONNX Runtime's int8 of the same.
+"""The first and the last layer of ResNet-18, whose operands have 8 bits, compared with ONNX Runtime's in int8.
 
     python benchmarks/edges.py [--isa avx512] [--rounds 11] [--only A8W2] [--json] [--results FOLDER]
 
 A convolution 7 x 7, stride 2, of an image of 224 x 224 pixels and 3 channels to 64, and a dense layer of 512 features
-to 1000. Both give uint8: ours by `Requantize`, ONNX Runtime's QLinearConv by its scales; weights are signed, those of
-one bit bipolar. Times are one thread's CPU time; all take turns, round by round, and a ratio above 1 says how many
-times faster bitsynth is. Each layer is checked first. Needs `pip install '.[peers]'`.
+to 1000. Both give uint8: ours by `Requantize`, ONNX Runtime's QLinearConv by its scales; weights are signed, weights of
+one bit bipolar. Times are one thread's CPU time. All layers are timed alternately, round by round; a ratio above 1 says
+how many times faster bitsynth is. Each layer is checked first. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists changes of what writes C: of a line of a template or of C, of an emitter's Python, of an instruction's text.
+"""Lists changes of the sources of C: of a line of a template or of C, of an emitter's Python, of an instruction's text.
 
 A change is made in the process that emits, which must be one of its own: `Change.make` replaces functions and classes
 of modules, and texts of templates.
@@ -335,7 +335,8 @@ def replacement(kind: str, file: str, old: str, new: str) -> Change:
 
 
 def instruction_changes(isa: str, forms: Sequence[str]) -> list[Change]:
-    """Return changes of the text of instructions: another one of the same operands, or operands in another order."""
+    """Return changes of the text of instructions: another instruction on the same operands, or another order of
+    operands."""
     return [change for name in sorted(forms) for change in _changes_of_form(load(isa)[name])]
 
 
@@ -346,11 +347,11 @@ def _changes_of_form(instr: Instr) -> Iterator[Change]:
 
     isa = load(instr.isa)
     others = [x for x in isa.instrs.values() if signature(x) == signature(instr) and x.text != instr.text]
-    made = [_Written(instr, other) for other in others]
+    changes = [_Written(instr, other) for other in others]
     kinds = [o.type.total_bits for o in instr.operands]
     if len(kinds) > 1 and kinds[0] == kinds[1] and not instr.store:
-        made.append(_Written(instr, instr, in_order=False))
-    for each in made:
+        changes.append(_Written(instr, instr, in_order=False))
+    for each in changes:
         kind = "instruction" if each.in_order else "swapped operands"
         yield Change(kind, f"isa_specs/{instr.isa}: {instr.name}", 0, each.words, each)
 

@@ -1,4 +1,4 @@
-"""What wrong emitters are tried with: a kernel, or a network; how its C is made, compiled, run and proved."""
+"""Subjects of changed emitters: a kernel, or a network; how its C is emitted, compiled, run and proved."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ GUARD = 64
 
 @dataclass(frozen=True)
 class FunctionProof:
-    """What is shown of a function, or of a layer, and why it is not proved."""
+    """The verdict on a function or a layer, and why it is not proved."""
 
     verdict: Literal["proved", "listed sizes alone", "refused", "not understood"]
     why: str = ""
 
 
 class Subject(Protocol):
-    """C that emitters write, of which something is proved.
+    """C that emitters write, with functions or layers that are proved.
 
     Attributes:
         functions: The functions, or layers, that are run and proved.
@@ -90,7 +90,7 @@ class Subject(Protocol):
         """Return changes that are always tried."""
 
     def changes(self) -> list[Change]:
-        """Return changes of what writes the C."""
+        """Return changes of the sources of the C."""
 
     def emit(self) -> dict[str, str]:
         """Return the C by file name, as emitters write it now."""
@@ -102,13 +102,13 @@ class Subject(Protocol):
         """Return which proof judges a function: one of CHECKS."""
 
     def compile(self, files: Mapping[str, str], folder: Path) -> Path | None:
-        """Return what is made of the C; None if it does not compile."""
+        """Return the compiled C; None if it does not compile."""
 
     def run(self, built: Path, function: str) -> Iterator[bytes]:
         """Yield what a function leaves behind, for many inputs."""
 
     def prove(self, built: Path, functions: Collection[str]) -> dict[str, FunctionProof]:
-        """Return what is shown of functions."""
+        """Return the verdicts on functions."""
 
 
 CHECKS = ("microkernel", "packers", "layers")
@@ -143,10 +143,10 @@ def run_in_process(function: Callable[[], T], seconds: int, memory: int = 0) -> 
 
 def digest_of(subject: Subject, built: Path, function: str) -> str:
     """Return the SHA-256 digest of all that a function leaves behind."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in subject.run(built, function):
-        made.update(part)
-    return made.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def compile_c(command: Collection[str], folder: Path) -> bool:
@@ -196,7 +196,7 @@ class KernelSubject:
         self.functions = (name, *(f"{name}_{x}" for x in PACKERS)) if self._is_native else (name,)
 
     def named_changes(self) -> list[Change]:
-        """Return those that self-tests missed."""
+        """Return the changes that self-tests missed."""
         return [replacement(*x) for x in MISSED.get(self.name, ())]
 
     def changes(self) -> list[Change]:
@@ -433,7 +433,7 @@ class NetworkSubject:
         return "layers"
 
     def compile(self, files: Mapping[str, str], folder: Path) -> Path | None:
-        """Return the folder with the library and the objects that differ from those of right files."""
+        """Return the folder with the library and the objects that differ from objects of unchanged files."""
         changed = {file for file, text in files.items() if text != self._right.get(file)}
         for file in changed:
             (folder / file).write_text(files[file])
@@ -448,7 +448,7 @@ class NetworkSubject:
         return folder if compile_c(command, folder) else None
 
     def _read_by(self, file: str, files: Mapping[str, str]) -> set[str]:
-        """Return a file and those that it includes, or that these do."""
+        """Return a file and all files that it includes, directly or not."""
         reached, left = set[str](), [file]
         while left:
             at = left.pop()

@@ -1,11 +1,12 @@
-"""Every epilogue and form of a layer beside codes to int32, the form that does least, on C2 to C12 of ResNet-18.
+"""Every epilogue and form of a layer, compared with codes to int32, the form that does least, on C2 to C12 of
+ResNet-18.
 
     python benchmarks/epilogues.py [--isa avx512] [--rounds 11] [--only A2W1] [--layers C2,C6] [--forms WORD] [--json]
                                    [--results FOLDER]
 
-Times are one thread's CPU time of whole calls from C, packing of activations included. All forms of a layer take
-turns, round by round; a ratio is of one round's fastest calls, then the median. Results have as many bits as
-activations, and each layer is checked first. `--forms` leaves those whose name has the word, such as Requantize.
+Times are one thread's CPU time of whole calls from C, packing of activations included. All forms of a layer are timed
+alternately, round by round. A ratio is the median of the rounds' ratios of fastest calls. Results have as many bits as
+activations, and each layer is checked first. `--forms` chooses the forms whose name has the word, such as Requantize.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CALL_MACS = 5e7
 
 @dataclass(frozen=True)
 class Row:
-    """One form on one layer or their sum: microseconds, and those by the microseconds of codes to int32."""
+    """One form on one layer, or the sum of layers: microseconds, also divided by the microseconds of codes to int32."""
 
     config: str
     form: str
@@ -67,7 +68,7 @@ def timed(calls: Sequence[Callable[[], object]], times: int) -> list[float]:
 
 
 def rows(config: str, layers: Sequence[str], forms: Sequence[LayerForm], samples: NDArray[Any]) -> list[Row]:
-    """Rows of microseconds by form, layer and round; the first form is what others are compared with."""
+    """Rows of microseconds by form, layer and round; other forms are compared with the first."""
     whole = np.concatenate([samples, samples.sum(1, keepdims=True)], 1)
     return [
         Row(config, form.name, layer, Summary.of(mine[j]), Summary.of(mine[j] / whole[0, j]))

@@ -1,4 +1,4 @@
-"""The time of every form of a layer, in times that of codes to int32: a group a form, a bar a configuration."""
+"""The time of every form of a layer, divided by the time of codes to int32: a group a form, a bar a configuration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.set_xticks(range(len(forms) - 1), [_BETWEEN.sub(r"\1\n", form) for form in forms[1:]], fontsize=8)
     axes.margins(y=0.12)
-    axes.set_title(f"{isa}, sum of the layers: time, in times that of {forms[0]}; lower is better", loc="left")
+    axes.set_title(f"{isa}, sum of the layers: time, divided by the time of {forms[0]}; lower is better", loc="left")
     axes.legend(loc="upper right", frameon=False)
     plain(axes, axis="y")
     explain(

@@ -46,7 +46,7 @@ def _survey(isa: str, cpu: str) -> Map:
 
 
 def write(folder: Path, isa: str, maps: Sequence[Map], basis: Basis) -> None:
-    """Maps of every processor of the set, and the kernels that the same planner made."""
+    """Maps of every processor of the set, and the kernels of the same planner."""
     stem = f"explore_{isa}"
     facts = report.facts(basis, proved=False, maps=winners.facts(maps))
     sections = (_section(found) for found in maps)

@@ -1,4 +1,4 @@
-"""Every published figure of the main job, next to what it has to reach.
+"""Published figures of synthesis, operations and start-up, each with its goal.
 
     python benchmarks/figures.py [--md] [--json] [--only AxWy] [--runs N]
 
@@ -64,7 +64,7 @@ Config = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure to reach: the highest it may be, and what it is."""
+    """One figure with a goal: the highest allowed number, and the measured one."""
 
     what: str
     value: float

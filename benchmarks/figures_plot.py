@@ -1,4 +1,4 @@
-"""Vector operations per 128 multiply-accumulates of every kernel, beside the paper's."""
+"""Vector operations per 128 multiply-accumulates of every kernel and of the paper's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the search found that the usual formulas do not say, from the cached kernels, computed and not typed.
+"""What did the search find beyond the usual formulas? The answer is computed from the cached kernels.
 
     python benchmarks/findings.py [--isa SET ...] [--results FOLDER]
 
@@ -83,7 +83,7 @@ class Finding:
 
     @property
     def gates(self) -> float:
-        """Gates for each register of positions, with those that the rows share."""
+        """Gates for each register of positions, including gates that the rows share."""
         every = [s for p in self.entry.kernel.passes for s in p.step.steps]
         bitwise = sum(is_bitwise(self.isa[s.op].tree) for s in every)
         return bitwise / self.entry.kernel.column_registers(self.isa.table.vector_bits)
@@ -203,7 +203,7 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     if formulas:
         least = min(formulas, key=lambda f: f.entry.cost.ops_per_128_mac / f.by_hand)
         price = least.entry.cost.ops_per_128_mac
-        lines.append(f"Best beside its formula: {least.name}, {price:.2f} operations, by hand {least.by_hand:.2f}.")
+        lines.append(f"Best by its formula: {least.name}, {price:.2f} operations, by hand {least.by_hand:.2f}.")
     for what, some in _facts(findings).items():
         if some:
             lines.append(f"{what}: {'all' if len(some) == len(findings) else ', '.join(f.name for f in some)}.")

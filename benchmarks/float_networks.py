@@ -37,7 +37,7 @@ class FloatNetwork:
     """A float network with one input and one output, whose first axis is open, and its data.
 
     Args:
-        title: What it is.
+        title: Its title.
         model: The ONNX model.
         calibration: The inputs that quantizers see.
         classes: Their classes.
@@ -73,7 +73,7 @@ def fashion_network(networks: Path, images: Path) -> FloatNetwork:
         *_samples(fashion.scaled(test), test_classes),
         f"{FASHION_SAMPLES} training images; judged by the {len(test):,} test images",
         np.asarray(fashion.scaled(x), np.float32),
-        "A residual network of 16 to 64 channels. That of `examples/fashion` is another one: 7 products, 64 channels.",
+        "A residual network of 16 to 64 channels. `examples/fashion` has another one: 7 products, 64 channels.",
     )
 
 
@@ -112,7 +112,7 @@ NETWORKS: dict[str, Callable[[Path, Path], FloatNetwork]] = {
     "resnet8": resnet8,
     "keywords": keyword_spotting,
 }
-"""Builds each network from the folder of networks and that of Fashion-MNIST."""
+"""Builds each network from the folder of networks and the folder of Fashion-MNIST."""
 
 
 def _samples(x: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -128,5 +128,5 @@ def _open(model: Any) -> Any:
 
 
 def accuracy(outputs: NDArray[Any], classes: NDArray[np.int64]) -> float:
-    """Return the share of samples whose greatest output is that of their class."""
+    """Return the share of samples whose greatest output is at their class."""
     return float((outputs.argmax(1) == classes).mean())

@@ -1,4 +1,4 @@
-"""Where kernels run, whatever else was asked for."""
+"""Chooses where kernels run, over any other choice."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python benchmarks/fusion_costs.py [--isa avx512] [--cpu zen4] [--rounds N] [--json] [--results FOLDER]
 
-Each group is the only step of a network with an image of 32 x 32 pixels and 64 channels, on one thread. Cycles are
-those of a chain of dependent additions, timed in turns with the steps; figures are medians of the rounds. Of a layer,
-both are those of its epilogue: the time beyond that of the layer without one. Ratios are of measured cycles to
-predicted ones.
+Each group is the only step of a network with an image of 32 x 32 pixels and 64 channels, on one thread. A cycle is one
+step of a chain of dependent additions, timed alternately with the steps of the network; figures are medians of the
+rounds. For a layer both figures are for its epilogue: the time beyond the time of the layer without one. Ratios are
+measured cycles over predicted ones.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def formulas(isa: str, cpu: str) -> Iterator[Case]:
     yield "the same nodes as plain C", used, plain_groups(used, used.graph.nodes)[0]
     bench = Bench()
     x = bench.integers("x", -800, 800)
-    made = bench.scaled(x)
-    used = bench.used(bench.quantized(bench.add("mul", made, bench.add("sigmoid", made)), 255, 1.7), **target)
+    scaled = bench.scaled(x)
+    used = bench.used(bench.quantized(bench.add("mul", scaled, bench.add("sigmoid", scaled)), 255, 1.7), **target)
     chain = next(find_forks(used, x, used.graph.nodes[0]))
     curve = find_curve(used.graph, chain, operand)
     assert curve
@@ -234,7 +234,7 @@ def measure(isa: str, cpu: str, rounds: int) -> list[Row]:
 
 
 def compared(cases: Sequence[Case], times: Sequence[float]) -> Iterator[Row]:
-    """Yield rows; of layers those of the epilogue, as if results had as many bytes as accumulators."""
+    """Yield rows; for layers rows of the epilogue, as if results had as many bytes as accumulators."""
     base: tuple[float, GroupCost] | None = None
     for (name, used, group), cycles in zip(cases, times, strict=True):
         cost = cost_of(group, used)

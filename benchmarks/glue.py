@@ -1,9 +1,9 @@
-"""What glue between convolutions costs: gigabytes read and written a second, beside numpy's time for the same.
+"""How fast is glue between convolutions? Gigabytes read and written a second, compared with numpy's time.
 
     python benchmarks/glue.py [--isa ISA] [--rounds N] [--json]
 
-An image of 56 x 56 pixels and 64 channels (a global mean's of 7 x 7 and 512), codes of 2 bits unless said, on one
-thread: medians of processor time, calls of each taking turns. Results are compared with numpy's first.
+An image of 56 x 56 pixels and 64 channels (a global mean's of 7 x 7 and 512), codes of 2 bits unless a row names
+others, on one thread: medians of processor time; calls are timed alternately. Results are first compared with numpy's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Q = glue.Quantization
 
 
 def layers(isa: str) -> dict[str, tuple[glue.Glue, tuple[int, int]]]:
-    """Layers by what they do, with the height and width of their image."""
-    made: dict[str, tuple[glue.Glue, tuple[int, int]]] = {}
+    """Layers by the name of their operation, with the height and width of their image."""
+    by_name: dict[str, tuple[glue.Glue, tuple[int, int]]] = {}
     for layout in ("NHWC", "packed"):
         o: dict[str, Any] = {"layout": layout, "isa": isa}
         of_layout: dict[str, glue.Glue] = {
@@ -42,11 +42,11 @@ def layers(isa: str) -> dict[str, tuple[glue.Glue, tuple[int, int]]]:
             "quantization": glue.Quantize(CHANNELS, Q(2, 0.5), **o),
             "dequantization": glue.Dequantize(CHANNELS, Q(2, 0.5), **o),
         }
-        made |= {f"{name}, {layout}": (layer, (56, 56)) for name, layer in of_layout.items()}
-        made[f"mean of 7 x 7, {layout}"] = glue.GlobalAvgPool2d(512, Q(4), **o), (7, 7)
-    made["table of 256, NHWC"] = glue.Lookup(CHANNELS, np.arange(256), 8, isa=isa), (56, 56)
-    made["image of bytes, NHWC"] = glue.QuantizeImage([0.4] * 3, [0.2] * 3, Q(8, 0.02, 100), isa=isa), (224, 224)
-    return made
+        by_name |= {f"{name}, {layout}": (layer, (56, 56)) for name, layer in of_layout.items()}
+        by_name[f"mean of 7 x 7, {layout}"] = glue.GlobalAvgPool2d(512, Q(4), **o), (7, 7)
+    by_name["table of 256, NHWC"] = glue.Lookup(CHANNELS, np.arange(256), 8, isa=isa), (56, 56)
+    by_name["image of bytes, NHWC"] = glue.QuantizeImage([0.4] * 3, [0.2] * 3, Q(8, 0.02, 100), isa=isa), (224, 224)
+    return by_name
 
 
 def given(layer: glue.Glue, size: tuple[int, int]) -> list[NDArray[Any]]:
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--isa", default="auto", help="an instruction set; the widest by default")
     parser.add_argument("--rounds", type=int, default=9, help="samples of all that is timed")
     arguments = parser.parse_args()
-    found = {name: measure(*made, arguments.rounds) for name, made in layers(arguments.isa).items()}
+    found = {name: measure(*case, arguments.rounds) for name, case in layers(arguments.isa).items()}
     isa = next(iter(layers(arguments.isa).values()))[0].isa
     rows = [{"glue": n, "microseconds": us, "gb_per_s": gb, "times_numpy": r} for n, (us, gb, r) in found.items()]
     if arguments.json:

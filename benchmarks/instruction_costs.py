@@ -4,11 +4,10 @@
 
 A core cycle is one step of a chain of dependent additions, timed next to every
 measurement; figures are medians over interleaved rounds. Latency is the longest from
-any register operand; a load's starts and ends in registers, half of a round trip of
-`vmovq` taken off; from vectors to masks, or back, it is half of such a trip. A form that
-overwrites an operand is timed on chains of its own, which need no copies. The last columns
-are instructions a cycle when the form alternates with one that shuffles, shifts or
-multiplies: what the two of them share shows there.
+any register operand; a load's latency starts and ends in registers, less half of a round trip of `vmovq`; from vectors
+to masks, or back, it is half of a round trip. A form that overwrites an operand is timed on chains of its own, which
+need no copies. The last columns are instructions a cycle when the form alternates with one that shuffles, shifts or
+multiplies: they show which ports the two forms share.
 """
 
 from __future__ import annotations
@@ -113,8 +112,8 @@ def latency(isa: Isa, instr: Instr, imm: int, k: int) -> str:
         step = trip(isa, instr, imm, k)
     elif instr.operands[k].memory:
         value = expression(isa, instr, imm)
-        made = instr.out.total_bits
-        step = f"{{ __m{made}i v = {value}; HIDE(v); p += _mm_cvtsi128_si64({view('v', made, 128)}); }}"
+        width = instr.out.total_bits
+        step = f"{{ __m{width}i v = {value}; HIDE(v); p += _mm_cvtsi128_si64({view('v', width, 128)}); }}"
     else:
         result = view(f"({expression(isa, instr, imm, k)})", instr.out.total_bits, bits)
         step = f"c = {result}; HIDE(c);"

@@ -1,13 +1,13 @@
-"""The layers of ResNet-18 as they come, tuned where tuning is known; by default; on two threads; and packing alone.
+"""The layers of ResNet-18: tuned where a tuned schedule is stored; by default; on two threads; and packing alone.
 
     python benchmarks/layer_schedules.py [--isa avx512] [--rounds 21] [--rest SECONDS] [--only A2W1] [--json]
                                          [--results FOLDER]
 
-All take turns, layer by layer and round by round. A sample is the fastest of a few calls that run the layer, from C,
-as often as one thread does in a millisecond; ratios are of one round's samples, then their medians. All is timed by the
-clock on the wall, which others on the machine slow down, two threads the most. Some virtual machines are slowed down
-after seconds of work on all cores: few rounds, and a rest before each configuration, are for those. Where others use
-the cores, both threads may come to share one: `chrt -f 5` before the command keeps them apart.
+All are timed alternately, layer by layer and round by round. A sample is the fastest of a few calls that run the layer,
+from C, as often as one thread does in a millisecond; ratios are of one round's samples, then their medians. Times are
+wall-clock times, which other load on the machine lengthens, most of all for two threads. Some virtual machines become
+slower after seconds of work on all cores: use few rounds there, and a rest before each configuration. Where other
+processes use the cores, both threads may share one core: `chrt -f 5` before the command keeps them apart.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[
 
 
 def spent(call: Callable[[], int], times: int) -> float:
-    """Return the nanoseconds of one of the `times` runs of a call: the fastest of a few calls, after untimed ones."""
+    """Return the nanoseconds of a run of a layer in calls of `times` runs: the fastest of a few calls, after untimed
+    ones."""
     warm = perf_counter_ns() + WARM_NS
     while perf_counter_ns() < warm:
         call()
@@ -86,7 +87,7 @@ def spent(call: Callable[[], int], times: int) -> float:
 
 
 def measure(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:
-    """Measure every layer of one configuration, and return their rows and that of their sum."""
+    """Measure every layer of one configuration, and return their rows and the row of their sum."""
     prepared = [calls_of(layer, isa, act_bits, w_bits) for layer in LAYERS]
     sleep(rest)
     samples = np.array(

@@ -5,7 +5,7 @@
 TFC_1W2A (two-bit activations) and TFC_1W1A (one-bit) run over the 10,000 test images where
 the kernels run natively, over a sample of 200 where they are emulated. Every accumulator of
 every layer is compared with numpy's int64 product. Seconds are wall time without that
-comparison, packing included; those of an emulator say nothing about a processor.
+comparison, packing included; times under an emulator say nothing about a processor.
 """
 
 from __future__ import annotations

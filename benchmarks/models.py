@@ -24,7 +24,7 @@ def default_models() -> Path:
 
 
 def checksums(folder: Path, used: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of the files `used`, which must be those of SHA256SUMS."""
+    """The SHA-256 of the files `used`, which must be as SHA256SUMS lists them."""
     try:
         lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
         wanted = {name: digest for digest, name in (line.split() for line in lines if line.strip())}

@@ -1,4 +1,5 @@
-"""The networks of `networks.py`: files as published, files that `quantize` makes of them, and what judges them."""
+"""The networks of `networks.py`: files as published, files that `quantize` makes of them, and samples that judge
+them."""
 
 from __future__ import annotations
 
@@ -85,13 +86,13 @@ class NetworkFile:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ComparedNetwork:
     """A network with its files, the one in floats first, and the samples that they are judged by.
 
     Args:
         name: Its short name.
         title: Its title.
-        about: What it is judged by.
+        about: How it is judged, as a sentence.
         files: Its files.
         samples: Inputs of the float network by name, one call each; None if its weights are random.
         classes: The class of each sample; None if files are compared with the float network.
@@ -171,7 +172,7 @@ def float_file(model: Any, path: Path, *, timed: bool = True) -> NetworkFile:
     return NetworkFile("float32", path, peers, timed)
 
 
-def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
+def trained(name: str, networks: Path, images: Path, work: Path) -> ComparedNetwork:
     """Return a network of `float_networks` with its quantized files, and files of others."""
     network = float_networks.NETWORKS[name](networks, images)
     files = [float_file(network.model, work / f"{name}.onnx")]
@@ -198,10 +199,10 @@ def trained(name: str, networks: Path, images: Path, work: Path) -> Subject:
         about += (
             f" Fine-tuned in {STEPS:,} steps on all {len(network.training):,} training images, without their classes."
         )
-    return Subject(name, network.title, about, files, feeds(network.model, network.test), network.test_classes)
+    return ComparedNetwork(name, network.title, about, files, feeds(network.model, network.test), network.test_classes)
 
 
-def visual_wake_words(networks: Path, images: Path, work: Path) -> Subject:
+def visual_wake_words(networks: Path, images: Path, work: Path) -> ComparedNetwork:
     """Return the visual wake words network of MLPerf Tiny, on enlarged images of CIFAR-10."""
     folder = networks / "mlperf_tiny"
     small = np.load(folder / "cifar10_test_1000.npz")["images"][:: 1000 // IMAGES]
@@ -209,10 +210,10 @@ def visual_wake_words(networks: Path, images: Path, work: Path) -> Subject:
     model = tflite_floats.onnx_of(folder / "vww_96_float.tflite")
     files = [float_file(model, work / "vww.onnx"), NetworkFile("int8 as published", folder / "vww_96_int8.tflite")]
     about = f"Compared with the float network on {IMAGES} enlarged images of CIFAR-10, which show no persons."
-    return Subject("vww", "Visual wake words", about, files, feeds(model, large))
+    return ComparedNetwork("vww", "Visual wake words", about, files, feeds(model, large))
 
 
-def anomaly_detection(networks: Path, images: Path, work: Path) -> Subject:
+def anomaly_detection(networks: Path, images: Path, work: Path) -> ComparedNetwork:
     """Return the anomaly detection network of MLPerf Tiny, on random spectra."""
     folder = networks / "mlperf_tiny"
     x = np.random.default_rng(0).normal(-20, 12, (FRAMES, BINS)).astype(np.float32)
@@ -221,11 +222,11 @@ def anomaly_detection(networks: Path, images: Path, work: Path) -> Subject:
         float_file(model, work / "ad01.onnx"),
         NetworkFile("int8 as published", folder / "ad01_int8.tflite"),
     ]
-    about = f"Outputs compared with those of the float network on {FRAMES} random inputs; there is no sound here."
-    return Subject("ad01", "Anomaly detection", about, files, feeds(model, x), has_classes=False)
+    about = f"Outputs compared with the float network's on {FRAMES} random inputs; there is no sound here."
+    return ComparedNetwork("ad01", "Anomaly detection", about, files, feeds(model, x), has_classes=False)
 
 
-def topology(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
+def topology(name: str, _networks: Path, _images: Path, work: Path) -> ComparedNetwork:
     """Return a network with random weights, in floats and as ONNX Runtime quantizes it."""
     paths = [work / f"{name}_{kind}.onnx" for kind in ("fp32", "int8")]
     if not all(path.is_file() for path in paths):
@@ -234,4 +235,4 @@ def topology(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
     files = [NetworkFile(title, path, timed=False) for title, path in zip(("float32", "int8"), paths, strict=True)]
     size = mobilenets.SIZES[name]
     about = f"Random weights, {size} x {size} pixels; int8 by ONNX Runtime's `quantize_static`."
-    return Subject(name, name, about, files)
+    return ComparedNetwork(name, name, about, files)

@@ -3,14 +3,15 @@
     python benchmarks/networks.py --networks FOLDER --fashion FOLDER --work FOLDER
         [--only NETWORK ...] [--rounds 11] [--keep-times] [--json] [--results FOLDER]
 
-`--work` keeps quantized files and what does not depend on the machine's load: a file that is there is not quantized
-again. Times are measured each time, all files of a network and ONNX Runtime in turn, medians of rounds, one thread;
-`--keep-times` takes those of the last result, if there are any. Accuracy is that of the compiled C over samples that no
-quantizer saw; an error is the root mean square of differences relative to the standard deviation of the outputs. Code
-is the executable part of a library for AArch64 by gcc. Cycles are those that the cost model predicts for layers,
-packing included; of nodes in floats and in plain C it predicts none. Bytes are those for the Cortex-A72, which
+`--work` keeps quantized files and figures that do not depend on the machine's load: a file that is there is not
+quantized again. Times are measured each time, all files of a network and ONNX Runtime alternately, medians of rounds,
+one thread; `--keep-times` takes times from the last result, if there are any. Accuracy is measured with the compiled C
+over samples that no quantizer saw; an error is the root mean square of differences relative to the standard deviation
+of the outputs. Code is the executable part of a library for AArch64 by gcc. Cycles are the cost model's prediction for
+layers, packing included; it predicts none for nodes in floats and in plain C. Bytes are for the Cortex-A72, which
 multiplies 16-bit operands: weights of 8 bits take 16 there; sums of two 8-bit edges are tables of 64 KiB for TensorFlow
-Lite. In the picture the paper's sketch is that of CGO 2020, solved with the same solver and priced without packing.
+Lite. In the picture the paper's sketch is the sketch of CGO 2020, solved with the same solver and priced without
+packing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import networks_plot
 import numpy as np
 import package_networks
 import report
-from network_files import NetworkFile, Subject
+from network_files import ComparedNetwork, NetworkFile
 
 import bitsynth
 from bitsynth import paths, toolchain
@@ -56,11 +57,11 @@ PAPER_PROCESSORS = ("a53", "a72")
 PAPER_KERNELS = "neon/paper-length"
 """The kernels of the sketch of CGO 2020, of A1W1, A2W1 and A2W2."""
 CODE_FOR = "a72"
-_SUBJECTS: dict[str, Callable[[Path, Path, Path], Subject]] = {
+_NETWORKS: dict[str, Callable[[Path, Path, Path], ComparedNetwork]] = {
     **{name: partial(network_files.trained, name) for name in float_networks.NETWORKS},
     "vww": network_files.visual_wake_words,
     "ad01": network_files.anomaly_detection,
-    **{name: partial(package_networks.subject, name) for name in package_networks.NETWORKS},
+    **{name: partial(package_networks.network_of, name) for name in package_networks.NETWORKS},
     **{name: partial(network_files.topology, name) for name in mobilenets.NETWORKS},
 }
 """Builds each network from the folders of networks, of Fashion-MNIST, and of files that are kept."""
@@ -76,7 +77,7 @@ class Row:
         network: The network's name.
         file: What the file is.
         judged: The accuracy, or what else the file was judged by.
-        right: The share of right classes, or of those that the float network gives; None without classes.
+        right: The share of right classes, or of classes that equal the float network's; None without classes.
         weight_bytes: Bytes of constants, packed.
         arena_bytes: Bytes of buffers.
         code_bytes: Bytes of instructions.
@@ -113,7 +114,7 @@ class Time:
     high: float
 
 
-def facts_of(subject: Subject, file: NetworkFile) -> Row:
+def facts_of(network: ComparedNetwork, file: NetworkFile) -> Row:
     """Compile a file for every processor, run it on the samples, and return the facts."""
     nets = {
         cpu: bitsynth.compile(file.path, isa=isa, cpu=cpu, batch=1, **file.reading) for cpu, isa in PROCESSORS.items()
@@ -122,9 +123,9 @@ def facts_of(subject: Subject, file: NetworkFile) -> Row:
     memory = shown.report()
     work = memory.products
     kernels = 1 - (work.float_macs + work.plain_macs) / work.macs if work.macs else 0.0
-    judged, right = judge(subject, file)
+    judged, right = judge(network, file)
     return Row(
-        subject.name,
+        network.name,
         file.title,
         judged,
         right,
@@ -164,24 +165,24 @@ def code_bytes(net: Network) -> int:
         return sum(s["sh_size"] for s in sections if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
 
 
-def judge(subject: Subject, file: NetworkFile) -> tuple[str, float | None]:
+def judge(network: ComparedNetwork, file: NetworkFile) -> tuple[str, float | None]:
     """Return what the compiled C does on the samples, in words, and the share of classes that are right."""
-    if subject.samples is None:
+    if network.samples is None:
         return "random weights, not judged", None
     net = bitsynth.compile(file.path, batch=1, **file.reading)
-    outputs = np.stack([file.numbers(net(file.inputs(sample))) for sample in subject.samples])
-    if subject.classes is not None:
-        right = float_networks.accuracy(outputs, subject.classes)
+    outputs = np.stack([file.numbers(net(file.inputs(sample))) for sample in network.samples])
+    if network.classes is not None:
+        right = float_networks.accuracy(outputs, network.classes)
         return f"{100 * right:.2f} %", right
-    wanted = np.stack(list(subject.outputs()))
-    if subject.has_classes:
+    wanted = np.stack(list(network.outputs()))
+    if network.has_classes:
         same = float((outputs.argmax(-1) == wanted.argmax(-1)).mean())
         return f"{100 * same:.1f} % the same class", same
     error = float(np.sqrt(np.square(outputs - wanted).mean()) / wanted.std())
     return f"error {100 * error:.1f} %", None
 
 
-def times_of(subject: Subject, files: Sequence[NetworkFile], rounds: int) -> Iterator[Time]:
+def times_of(network: ComparedNetwork, files: Sequence[NetworkFile], rounds: int) -> Iterator[Time]:
     """Measure all files of a network, ONNX Runtime and LiteRT in turn."""
     calls: dict[str, Callable[[], object]] = {}
     for file in files:
@@ -196,18 +197,18 @@ def times_of(subject: Subject, files: Sequence[NetworkFile], rounds: int) -> Ite
             calls[f"ONNX Runtime, {title}"] = network_peers.bind_onnxruntime(net, inputs)(model)
     for name, samples in alternate(calls, rounds, 1, silent).items():
         summary = peer(name, {MINE: samples, name: samples}).nanoseconds
-        yield Time(subject.name, name, summary.median / 1e3, summary.low / 1e3, summary.high / 1e3)
+        yield Time(network.name, name, summary.median / 1e3, summary.low / 1e3, summary.high / 1e3)
 
 
-def facts_in(work: Path, subject: Subject, file: NetworkFile) -> Row:
+def facts_in(work: Path, network: ComparedNetwork, file: NetworkFile) -> Row:
     """Return the facts of a file, which `work` keeps until the file changes."""
-    kept = work / "facts" / f"{subject.name}_{file.title.replace(' ', '_').replace('/', '_')}.json"
+    kept = work / "facts" / f"{network.name}_{file.title.replace(' ', '_').replace('/', '_')}.json"
     if kept.is_file() and kept.stat().st_mtime > file.path.stat().st_mtime:
         return Row(**json.loads(kept.read_text(encoding="utf-8")))
     try:
-        row = facts_of(subject, file)
+        row = facts_of(network, file)
     except BitsynthError as error:
-        return Row(subject.name, file.title, why=str(error)[:300])
+        return Row(network.name, file.title, why=str(error)[:300])
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(asdict(row)), encoding="utf-8")
     return row
@@ -237,18 +238,18 @@ def peers(name: str, times: Sequence[Time]) -> list[list[str]]:
     return [[t.contender, f"{t.microseconds:,.1f}", f"{t.low:,.1f} to {t.high:,.1f}"] for t in own]
 
 
-def compare_times(subjects: Sequence[Subject], times: Sequence[Time]) -> list[list[str]]:
+def compare_times(networks: Sequence[ComparedNetwork], times: Sequence[Time]) -> list[list[str]]:
     """Return a row for each network that was timed: our fastest file, and how many times as long others take."""
     found = []
-    for subject in subjects:
-        own = [t for t in times if t.network == subject.name]
+    for network in networks:
+        own = [t for t in times if t.network == network.name]
         mine = min((t for t in own if t.contender.startswith(MINE)), key=lambda t: t.microseconds, default=None)
         if mine is None:
             continue
         others = {t.contender: f"{t.microseconds / mine.microseconds:.2f}" for t in own}
         ratios = [others.get(peer, "") for peer in PEERS]
         took = f"{mine.microseconds:,.{0 if mine.microseconds >= 10 else 1}f}"
-        found.append([subject.title, mine.contender.removeprefix(f"{MINE}, "), took, *ratios])
+        found.append([network.title, mine.contender.removeprefix(f"{MINE}, "), took, *ratios])
     return found
 
 
@@ -265,7 +266,7 @@ def memory_parts(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def blocks(
-    subjects: Sequence[Subject], rows: Sequence[Row], times: Sequence[Time], setting: Mapping[str, str]
+    networks: Sequence[ComparedNetwork], rows: Sequence[Row], times: Sequence[Time], setting: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the parts of the page."""
     by_name = {(t.network, t.contender): t for t in times}
@@ -276,22 +277,22 @@ def blocks(
         yield f"Times are of this processor's {widest('auto')}, one thread, batch 1: {setting['processor']}."
         yield "## Times of the fastest file"
         yield "How many times as long do other runtimes take as the fastest of our files of a network?"
-        yield report.markdown(["network", "our file", "µs", *PEERS], compare_times(subjects, times))
-    for subject in subjects:
-        own = [r for r in rows if r.network == subject.name]
-        yield f"## {subject.title}"
-        yield subject.about
+        yield report.markdown(["network", "our file", "µs", *PEERS], compare_times(networks, times))
+    for network in networks:
+        own = [r for r in rows if r.network == network.name]
+        yield f"## {network.title}"
+        yield network.about
         cells = table(own, by_name)
         shown = len(TITLES) if times else len(TITLES) - 1
         yield report.markdown(TITLES[:shown], [row[:shown] for row in cells])
-        if others := peers(subject.name, times):
+        if others := peers(network.name, times):
             yield report.markdown(["other runtimes", "µs", "quartiles"], others)
     yield "## Memory by part"
     yield (
         "Relative to the same network in floats, compiled by bitsynth, weights and arena together. In Fig. 6 of QNN "
         "(Jain et al. 2020) int8 takes 26 to 33 % on Intel and Nvidia, and 50 % on Arm, where weights become int16."
     )
-    big = [r for r in rows if any(s.name == r.network and s.samples is None for s in subjects)]
+    big = [r for r in rows if any(s.name == r.network and s.samples is None for s in networks)]
     yield report.markdown(["network", "in floats", "weights", "arena", "together"], memory_parts(big))
 
 
@@ -305,12 +306,12 @@ def main() -> int:
     parser.add_argument("--keep-times", action="store_true", help="take the times of the last result")
     parser.add_argument("--results", type=report.folder, help="the folder where results are written")
     given = parser.parse_args()
-    subjects = list(chosen(given))
-    rows, times = measure(subjects, given)
+    networks = list(chosen(given))
+    rows, times = measure(networks, given)
     facts = report.facts(Basis(), rows=[asdict(r) for r in rows], times=[asdict(t) for t in times])
     facts["setting"]["command"] = COMMAND
     if given.results:
-        text = list(blocks(subjects, rows, times, facts["setting"]))
+        text = list(blocks(networks, rows, times, facts["setting"]))
         report.write(given.results, "networks", "Trained networks", __doc__ or "", facts, *text)
         networks_plot.draw(rows, given.results / "networks")
     report.tell(
@@ -319,31 +320,31 @@ def main() -> int:
     return 0
 
 
-def chosen(given: argparse.Namespace) -> Iterator[Subject]:
+def chosen(given: argparse.Namespace) -> Iterator[ComparedNetwork]:
     """Yield the networks that were asked for; SpecError for a name that is none."""
     given.work.mkdir(parents=True, exist_ok=True)
-    if unknown := [name for name in given.only or () if name not in _SUBJECTS]:
-        raise SpecError(f"--only: unknown {unknown[0]!r}; known: {', '.join(_SUBJECTS)}")
-    for name in given.only or _SUBJECTS:
-        yield _SUBJECTS[name](given.networks, given.fashion, given.work)
+    if unknown := [name for name in given.only or () if name not in _NETWORKS]:
+        raise SpecError(f"--only: unknown {unknown[0]!r}; known: {', '.join(_NETWORKS)}")
+    for name in given.only or _NETWORKS:
+        yield _NETWORKS[name](given.networks, given.fashion, given.work)
 
 
-def measure(subjects: Sequence[Subject], given: argparse.Namespace) -> tuple[list[Row], list[Time]]:
-    """Return the facts of all files, and the times of those that are timed."""
+def measure(networks: Sequence[ComparedNetwork], given: argparse.Namespace) -> tuple[list[Row], list[Time]]:
+    """Return the facts of all files, and the times of timed files."""
     rows: list[Row] = []
     times: list[Time] = []
     last = given.results / "networks.json" if given.results else None
     if given.keep_times and last and last.is_file():
         times = [Time(**t) for t in json.loads(last.read_text(encoding="utf-8"))["times"]]
-    for subject in subjects:
-        files = list(subject.files)
-        own = [facts_in(given.work, subject, file) for file in files]
+    for network in networks:
+        files = list(network.files)
+        own = [facts_in(given.work, network, file) for file in files]
         rows += own
         for row in own:
             print(f"{row.network}, {row.file}: {row.why or row.judged}", file=sys.stderr, flush=True)
         compiled = [file for file, row in zip(files, own, strict=True) if not row.why and file.timed]
         if not given.keep_times and compiled:
-            times += times_of(subject, compiled, given.rounds)
+            times += times_of(network, compiled, given.rounds)
     return rows, times
 
 

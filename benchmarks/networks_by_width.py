@@ -4,10 +4,10 @@
 
 One image at a time. Weights are random, so the networks serve to compare times and bytes, not accuracy.
 "A2W1" has 2-bit activations and 1-bit weights in all convolutions but the first, which has 8 bits as has the dense
-layer; "int8 file" is the network as ONNX Runtime's `quantize_static` writes it, compiled by bitsynth. The others run
-the same layers in float32 and that file in int8. All contenders of a network take turns; a ratio is the median of the
-rounds' ratios. A package that cannot be kept from instructions that the set lacks takes no part; ONEDNN_MAX_CPU_ISA
-keeps OpenVINO from them, and with AVX512_CORE_VNNI from AMX. Needs `pip install '.[peers]'`.
+layer; "int8 file" is the network as ONNX Runtime's `quantize_static` writes it, compiled by bitsynth. The other
+packages run the same layers in float32 and that file in int8. All contenders of a network are timed alternately; a
+ratio is the median of the rounds' ratios. A package that cannot be kept from instructions that the set lacks takes no
+part; ONEDNN_MAX_CPU_ISA keeps OpenVINO from them, and with AVX512_CORE_VNNI from AMX. Needs `pip install '.[peers]'`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Row:
     """A network of a width, or the int8 file, as bitsynth runs it.
 
     Args:
-        network, width: What it is.
+        network, width: Names of the network and of its widths.
         microseconds: The median time of an image.
         ratios: How many times as long each contender takes, by its name.
         weight_bytes, arena_bytes: Bytes of weights and of intermediate results.

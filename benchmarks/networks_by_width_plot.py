@@ -1,4 +1,4 @@
-"""How many times as long the fastest int8 of others takes: a group of bars a network, a bar a width."""
+"""How many times as long the fastest int8 of other packages takes: a group of bars a network, a bar a width."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SERIES = {
 }
 """How the files of each series begin."""
 WITHIN = 0.01
-"""The loss of accuracy of which a picture's text names the cheapest file."""
+"""A picture's text names the cheapest file that loses at most this much accuracy."""
 _Point = tuple[float, float, str]
 
 
@@ -75,7 +75,7 @@ def to_see(rows: Sequence[Any]) -> str:
 
 
 def _points(rows: Sequence[Any], cpu: str, label: str) -> Iterator[_Point]:
-    """Yield millions of cycles, accuracy in percent and widths of the files of a series, but those for AVX2."""
+    """Yield millions of cycles, accuracy in percent and widths of the files of a series, except files for AVX2."""
     for r in rows:
         if r.file.startswith(_SERIES[label]) and not r.file.endswith("AVX2"):
             cycles = r.paper_cycles.get(cpu) if "paper" in label else r.cycles[cpu]

@@ -19,7 +19,7 @@ import network_files
 import numpy as np
 import onnx
 import spoken_words
-from network_files import NetworkFile, Subject
+from network_files import ComparedNetwork, NetworkFile
 from numpy.typing import NDArray
 
 from bitsynth.bench.twins import float_twin, int8_twin
@@ -42,7 +42,7 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _WORDS_OF_LINE, _LETTERS_OF_WORD = (1, 4), (2, 9)
 _BEGIN_BYTES, _END_BYTES, _NO_BYTE = 1024, 1024, 256
-"""What magika reads of a file, and the code behind its end."""
+"""The bytes that magika reads of a file, and the code after its end."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Shipped:
     """A network that a package ships.
 
     Args:
-        title: What it is.
+        title: Its title.
         packages: The package, and others that the model or the samples need.
         model: Returns the model's path from the folder of the packages and a folder for files.
         samples: Returns a number of inputs, drawn by a generator, from the folder of the packages: an array for the
@@ -75,8 +75,8 @@ class Shipped:
     search_loss: float | None = None
 
 
-def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
-    """Return a network with the file as shipped and that of 8 bits, and the samples that judge them."""
+def network_of(name: str, _networks: Path, _images: Path, work: Path) -> ComparedNetwork:
+    """Return a network with the file as shipped and the file of 8 bits, and the samples that judge them."""
     shipped = NETWORKS[name]
     packages = _installed(shipped.packages, work / "packages")
     path = shipped.model(packages, work)
@@ -110,7 +110,7 @@ def subject(name: str, _networks: Path, _images: Path, work: Path) -> Subject:
         ]
     about = f"Compared with the float network on {shipped.judged} {shipped.about}; quantized by "
     about += f"{shipped.calibration} others."
-    return Subject(name, shipped.title, about, files, samples, has_classes=shipped.has_classes)
+    return ComparedNetwork(name, shipped.title, about, files, samples, has_classes=shipped.has_classes)
 
 
 def _calls(model: Any, samples: NDArray[Any] | Mapping[str, NDArray[Any]], count: int) -> list[Feed]:
@@ -285,7 +285,7 @@ def _files(packages: Path, count: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 _FRAME, _CONTEXT = 512, 64
-"""Numbers of sound that Silero VAD decides on, and those before them that it sees again."""
+"""Numbers of sound that Silero VAD decides on, and earlier numbers that it reads again."""
 _OCR = "rapidocr-onnxruntime"
 _OCR_MODELS = "rapidocr_onnxruntime/models"
 NETWORKS = {

@@ -4,8 +4,8 @@
 
 Eight rows of 64 bits, one vector of 64 bits, 16-bit sums: the step of the cached A1W1
 kernel for one row of activations, rendered from its program. As in the paper, operands are
-in registers, the sums are stored, and the return is not counted. What the code executes is
-counted under emulation, and its sums are compared with numpy's.
+in registers, the sums are stored, and the return is not counted. Executed instructions are counted under emulation, and
+sums are compared with numpy's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DISASSEMBLERS = ("aarch64-linux-gnu-objdump", "llvm-objdump", *(["objdump"] if f
 
 @dataclass(frozen=True)
 class Count:
-    """The counts of the kernel as one compiler made it."""
+    """The counts of the kernel as a compiler compiled it."""
 
     compiler: str
     executed: int

@@ -1,10 +1,10 @@
-"""What handing tasks to the thread pool of emitted layers costs, to threads that are awake and asleep.
+"""How long does it take to give tasks to the thread pool of emitted layers, with threads awake and asleep?
 
 python benchmarks/pool_dispatch.py [threads ...]
 
 `empty` is a dispatch of tasks that do nothing, one a thread. In `hot` and `idle` each task waits
-until all have begun, so that the time is that of reaching every thread and hearing from it;
-`idle` lets the threads fall asleep before. Threads beyond the free cores wait for each other.
+until all have begun, so the time is how long it takes to reach every thread and to get its answer; `idle` lets the
+threads fall asleep before. Threads beyond the free cores wait for each other.
 """
 
 from __future__ import annotations

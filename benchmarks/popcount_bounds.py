@@ -1,4 +1,4 @@
-"""How few popcounts a block of planes can do with: proved lower bounds beside what the kernels use.
+"""How few popcounts does a block of planes need? Proved lower bounds, and the popcounts of the kernels.
 
     python benchmarks/popcount_bounds.py [rlimit] [--results FOLDER]
 

@@ -1,7 +1,7 @@
-"""Which loads of AArch64 code lines of caches are asked for beside, and how far behind what they read.
+"""Finds the prefetches of AArch64 code, from the loads that they accompany.
 
-An emulator takes `prfm` for nothing and tells no address of it. What it tells is where loads read: a prefetch stands
-beside one that reads of the same pointers, so many bytes before.
+An emulator ignores `prfm` and reports no address of it, but it reports where loads read. A prefetch accompanies a load
+from the same pointers: it fetches a line some bytes after the address of that load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sum:
 
 @dataclass
 class _Run:
-    """Instructions that run one after the other: what registers hold, loads, and prefetches that wait for one.
+    """Instructions that run one after the other: contents of registers, loads, and prefetches that wait for a load.
 
     Branches on a condition that lead onwards are among them, as what they lead to is taken to be seldom run. Where
     loops begin another run does: what is before is not of their turns.
@@ -45,21 +45,21 @@ class _Run:
     holds: dict[str, Sum] = field(default_factory=dict)
     loads: dict[frozenset[tuple[str, int]], tuple[int, int]] = field(default_factory=dict)
     waiting: list[Sum] = field(default_factory=list)
-    made: int = 0
+    writes: int = 0
 
     def value(self, register: str) -> Sum:
         return self.holds.setdefault(register, Sum(frozenset({(register, 1)})))
 
     def write(self, register: str, value: Sum | None = None) -> None:
         """A register holds the value, or one that nothing is known of."""
-        self.made += 1
-        self.holds[register] = value or Sum(frozenset({(f"{register}'{self.made}", 1)}))
+        self.writes += 1
+        self.holds[register] = value or Sum(frozenset({(f"{register}'{self.writes}", 1)}))
 
 
 def prefetched(listing: Mapping[int, str]) -> dict[int, list[int]]:
-    """By the addresses of loads the distances in bytes that are asked for behind what they read.
+    """By the address of a load: the distances in bytes, after its own address, that are prefetched.
 
-    ToolError if there is a prefetch beside no load.
+    ToolError if a prefetch accompanies no load.
     """
     found, run = defaultdict[int, list[int]](list), _Run()
     parted = {at: " ".join(line.split()).partition(" ")[::2] for at, line in sorted(listing.items())}
@@ -111,7 +111,7 @@ def _step(run: _Run, at: int, op: str, rest: str) -> Iterator[tuple[int, int]]:
 
 
 def _spill(run: _Run, op: str, rest: str, behind: int) -> None:
-    """Registers that are kept in the stack, or come from there: a place holds what a register does."""
+    """Registers that are stored to the stack or loaded from there: a place holds a register's content."""
     for k, register in enumerate(_REGISTER.findall(rest.partition("[")[0])):
         place = f"sp+{behind + 8 * k}"
         if op.startswith("st"):

@@ -1,4 +1,4 @@
-"""The published results: the command of each, what their files say of themselves, and which are older than kernels.
+"""The published results: the command of each, the facts in their files, and which are older than their kernels.
 
 A result is a JSON file in benchmarks/results, with the setting it was measured in and the digests of the kernels that
 it rests on; Markdown and plots of the same name belong to it.
@@ -59,9 +59,9 @@ def _files(stem: str) -> str:
 
 
 COMMANDS = dict(_commands())
-"""What measures each, from the checkout's folder; those that time something first."""
+"""The command that measures each result, from the checkout's folder; commands that time something first."""
 TIMED = tuple(COMMANDS)[: tuple(COMMANDS).index("figures") + 1]
-"""Those that want a quiet machine."""
+"""The results that need a quiet machine."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Result:
     @property
     def setting(self) -> dict[str, str]:
         """The setting that the result tells."""
-        said: dict[str, str] = self.facts["setting"]
-        return said
+        setting: dict[str, str] = self.facts["setting"]
+        return setting
 
     @property
     def compilers(self) -> list[str]:

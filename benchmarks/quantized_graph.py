@@ -1,7 +1,7 @@
 """Runs QONNX graphs whose matrix products are integers: codes in a kernel, scales outside.
 
 A quantizer's output is kept as integers with a scale and the operand that holds them.
-`MatMul` takes two of those; every other node is float32 arithmetic in numpy.
+`MatMul` takes two of these outputs; every other node is float32 arithmetic in numpy.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     python benchmarks/quantizers.py --networks FOLDER --fashion FOLDER --work FOLDER [--python TOOL=PATH ...]
         [--only NETWORK ...] [--tools TOOL ...] [--collect] [--json] [--results FOLDER]
 
-Each tool runs in an environment of its own, by an adapter in `quantizer_adapters`, with what it offers to round well
-without labels. A tool that is not installed, or did not finish a job for a network, is left out there. `--work` keeps
-the results of all jobs: a job that is there is not repeated. Outputs of quantized networks are simulated in floats or
-run by ONNX Runtime, as each tool does it. All layers are quantized, inputs of networks to 8 bits; W2A4 has 2-bit
-weights and 4-bit activations. bitsynth keeps residuals and inputs of pools that no product reads at 8 bits; the others
-give all activations the same bits. Seconds are of a machine that did other work. AdaRound of AIMET has 500 iterations a
-layer, a twentieth of what AIMET recommends.
+Each tool runs in an environment of its own, by an adapter in `quantizer_adapters`, with the options that it offers to
+round well without labels. A tool that is not installed, or did not finish a job for a network, is left out there.
+`--work` keeps the results of all jobs: a job that is there is not repeated. Outputs of quantized networks are simulated
+in floats or run by ONNX Runtime, as each tool does it. All layers are quantized, inputs of networks to 8 bits; W2A4 has
+2-bit weights and 4-bit activations. bitsynth keeps residuals and inputs of pools that no product reads at 8 bits; the
+others give all activations the same bits. Seconds were measured on a machine that did other work. AdaRound of AIMET has
+500 iterations a layer, a twentieth of what AIMET recommends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Tool:
-    """A quantizer: what it is called, its adapter, and the module that must be installed."""
+    """A quantizer: its name, its adapter, and the module that must be installed."""
 
     name: str
     adapter: str

@@ -2,7 +2,7 @@
 
     python benchmarks/redraw.py [RESULT ...]
 
-Without names it draws every result that has a plot: those of benchmarks/results, and those of networks in docs/results.
+Without names it draws every result that has a plot, in benchmarks/results and, for networks, in docs/results.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Measure published results anew, each with its own command, and write what is generated from them.
+"""Measure published results anew, each with its own command, and write the text that is generated from them.
 
     python benchmarks/remeasure.py [--list | --publish | --stale | RESULT ...]
 
-Without names nothing is measured; `--stale` measures what is older than its kernels, or missing. What times anything
-(`--list` says which) wants a quiet machine. Commands run from the checkout's folder with what they find in PATH. In the
-end the list of results and the tables of README and docs are written, with stale ones marked.
+Without names nothing is measured; `--stale` measures results that are missing or older than their kernels. Commands
+that time anything (`--list` says which) need a quiet machine. Commands run from the checkout's folder with the programs
+in PATH. At the end the list of results and the tables of README and docs are written, and stale results are marked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("results", nargs="*", metavar="RESULT", help=f"of {', '.join(published.COMMANDS)}")
     parser.add_argument("--stale", action="store_true", help="also what is older than its kernels, or missing")
-    parser.add_argument("--list", action="store_true", help="print the commands, those that time first")
+    parser.add_argument("--list", action="store_true", help="print the commands, first the ones that time")
     parser.add_argument("--publish", action="store_true", help="only write what is generated from results")
     given = parser.parse_args()
     stems = wanted(given)

@@ -1,4 +1,4 @@
-"""What every benchmark prints: the setting it ran in, tables, and one clear line on failure."""
+"""Output of every benchmark: the setting it ran in, tables, and one clear line on failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bitsynth.host.placement import sets_of
 
 WIDTHS = [(x, y) for x in range(1, 5) for y in range(1, 5)]
 LAYER_WIDTHS = ((1, 1), (2, 1), (2, 2))
-"""Those of benchmarks of layers."""
+"""Widths in benchmarks of layers."""
 PACKAGES = ("bitsynth", "z3-solver", "numpy")
 
 
@@ -40,19 +40,19 @@ def layers_basis(isa: str, widths: Sequence[tuple[int, int]]) -> Basis:
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """Arguments of a benchmark, whose help is its docstring: so far whether it prints JSON."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+    result = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--json", action="store_true", help="print JSON")
+    return result
 
 
 def timing_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     """Arguments of a benchmark that times here, so many rounds by default."""
-    made = parser(doc)
-    made.add_argument("--isa", default="avx2", help="an instruction set this processor has")
-    made.add_argument("--rounds", type=int, default=rounds, help="samples of all that is timed")
-    made.add_argument("--only", type=widths, help="one configuration")
-    made.add_argument("--results", type=folder, help="the folder where results are written")
-    return made
+    result = parser(doc)
+    result.add_argument("--isa", default="avx2", help="an instruction set this processor has")
+    result.add_argument("--rounds", type=int, default=rounds, help="samples of all that is timed")
+    result.add_argument("--only", type=widths, help="one configuration")
+    result.add_argument("--results", type=folder, help="the folder where results are written")
+    return result
 
 
 def folder(text: str) -> Path:

@@ -1,12 +1,12 @@
-"""What each step of the schedule gains on layer C6 of ResNet-18 (Figure 4 of CGO 2020), on this processor.
+"""How much does each step of the schedule gain on layer C6 of ResNet-18 (Figure 4 of CGO 2020), on this processor?
 
     python benchmarks/schedule_steps.py [--isa avx2] [--rounds 15] [--json] [--results FOLDER]
 
-The first form is the paper's in the instructions of this processor: one pixel a call, sums through memory at every
-step of K, patches copied, bits counted; by the formula of bitsynth's kernels, because the instructions of the paper's
-own are NEON's. Every step keeps those before it. All take turns; medians of the fastest call of a burst, packing
-included. One thread is timed by the CPU time it takes, two by the clock on the wall, which others on the machine slow
-down: `chrt -f 5` before the command goes before them.
+The first form is the paper's in the instructions of this processor: one pixel a call, sums through memory at every step
+of K, patches copied, bits counted. It uses the formula of bitsynth's kernels, because the paper's own kernel has NEON
+instructions. Every step keeps the steps before it. All forms are timed alternately; figures are medians of the fastest
+call of a burst, packing included. One thread is measured in CPU time, two threads in wall-clock time, which other load
+on the machine lengthens: `chrt -f 5` before the command gives it priority.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def measured(isa: str, act_bits: int, w_bits: int, rounds: int) -> list[Row]:
             mine.append(min(sample_calls(call, REPEATS, form.threads)) / 1000)
     gains = [[first / t for first, t in zip(times[0], mine, strict=True)] for mine in times]
     return [
-        Row(f"A{act_bits}W{w_bits}", form.step, str(made.schedule), Summary.of(mine), Summary.of(gain))
-        for form, (made, *_), mine, gain in zip(steps, ready, times, gains, strict=True)
+        Row(f"A{act_bits}W{w_bits}", form.step, str(layer.schedule), Summary.of(mine), Summary.of(gain))
+        for form, (layer, *_), mine, gain in zip(steps, ready, times, gains, strict=True)
     ]
 
 

@@ -1,6 +1,6 @@
 """The ten words of the keyword spotting network, spoken by a synthesizer: `pip install espeakng-loader`.
 
-Voices, speed, pitch, place in the second of sound, loudness and noise are drawn with a fixed seed. Spectra are those of
+Voices, speed, pitch, place in the second of sound, loudness and noise are drawn with a fixed seed. Spectra are as in
 MLPerf Tiny: 49 windows of 30 ms, a step of 20 ms, 40 mel bands from 20 to 4,000 Hz, the first ten numbers of their DCT.
 """
 

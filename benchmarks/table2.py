@@ -1,4 +1,4 @@
-"""CGO 2020's Table 2, like for like: its sketch run here, its seconds beside ours.
+"""CGO 2020's Table 2, like for like: its sketch run here, and its seconds compared with ours.
 
     python benchmarks/table2.py [--json] [--only A2W1]
 

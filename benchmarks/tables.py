@@ -44,7 +44,7 @@ def table(name: str) -> str:
 
 
 def _sources(results: Sequence[Result]) -> str:
-    """The machines, tools and commits of the measurements, and those that are older than their kernels."""
+    """The machines, tools and commits of the measurements, and the measurements that are older than their kernels."""
     settings = dict.fromkeys(", ".join([r.setting["processor"], *r.compilers, r.setting["commit"]]) for r in results)
     stale = [f"{r.stem} is {r.age}" for r in results if r.stale]
     names = ", ".join(f"`{r.stem}`" for r in results)

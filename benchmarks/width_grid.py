@@ -3,8 +3,9 @@
     python benchmarks/width_grid.py [--isa avx2] [--rounds 11] [--only A2W1] [--json] [--results FOLDER]
 
 Time is a whole call of the default schedule on one thread, packing included: CPU time, the fastest call of a burst,
-medians over rounds in which all widths take turns. Synthesis is cold and tries every method for tiles of at most 64
-columns, proofs included; scheduling is the choice of the default schedule, certificates of its kernels checked again.
+medians over rounds in which all widths are timed alternately. Synthesis is cold and tries every method for tiles of at
+most 64 columns, proofs included; scheduling is the choice of the default schedule, certificates of its kernels checked
+again.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
 
 A subject is a kernel, or `network`, which is eleven layers whose runtime moves codes in different ways. A change is of
 one line of a template, of one expression or statement of the Python that writes C, or of one line of the runtime; or it
-writes another instruction in the place of one. Changes are drawn by seed, all kinds in turn, until `--count` of a
-subject compile and change what is proved of its C. Each is compiled by gcc with -O2. What its functions return and
-write for random and extreme inputs is compared with the unchanged ones'; code of AArch64 runs under unicorn. Then the
-proof judges the functions that differ, or all if none does: the microkernel for all sizes, packers for listed sizes,
-layers for their shapes. A microkernel that the loop rule does not apply to is proved for listed sizes alone, and may be
-wrong at others.
-Exit code 1 if a function that computes something else is proved, or an unchanged one is not.
+replaces an instruction by another one. Changes are drawn by seed, all kinds in turn, until `--count` of a subject
+compile and change the part of its C that is proved. Each is compiled by gcc with -O2. Results and writes of its
+functions, for random and extreme inputs, are compared with the unchanged functions'; code of AArch64 runs under
+unicorn. Then the proof judges the functions that differ, or all if none does: the microkernel for all sizes, packers
+for listed sizes, layers for their shapes. A microkernel that the loop rule does not apply to is proved for listed sizes
+alone, and may be wrong at others. Exit code 1 if a function that computes something else is proved, or an unchanged one
+is not.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Outcome:
 
 
 class ChangeJudge:
-    """Judges changes of a subject, of which it has the C as it is, and what its functions return and write."""
+    """Judges changes of a subject, from the unchanged C and the results and writes of its functions."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
         self._subject, self._folder = subject, folder
@@ -98,7 +98,7 @@ class ChangeJudge:
         return self._subject.compile(files, Path(tempfile.mkdtemp(dir=self._folder)))
 
     def _run(self, built: Path) -> dict[str, str | None]:
-        """Return digests of what functions leave behind; None for those that crash or do not end."""
+        """Return digests of functions' results and writes; None for functions that crash or do not end."""
         of = self._subject
         return {x: run_in_process(partial(digest_of, of, built, x), of.seconds) for x in of.functions}
 
@@ -157,7 +157,7 @@ def draw(changes: Sequence[Change], rng: random.Random) -> Iterator[Change]:
 
 
 def judge_changes(subject: Subject, count: int, seed: int, folder: Path, say: Progress) -> Iterator[Outcome]:
-    """Yield the outcomes of changes of a subject's emitters; first that of the unchanged ones."""
+    """Yield the outcomes of changes of a subject's emitters, after the outcome of the unchanged emitters."""
     judge = ChangeJudge(subject, folder)
     yield judge.judge_unchanged()
     named = subject.named_changes()

@@ -4,10 +4,10 @@
 
 Each kernel is compiled by gcc and by clang. In each library one bit of the microkernel's code is changed: of an opcode,
 a register, an immediate, an offset, the distance of a jump, or a number of a general instruction, which has sizes,
-flush periods and the way from tile to tile. A process calls the changed function on sizes about the
-kernel's periods and on bytes that are random, all 0, all ones, and the least and the greatest, and compares what it
-stores with the unchanged function's. Code of another architecture runs under unicorn. It prints how many of each kind
-compute something else, how many of these are refused, how many are proved, and of those how many for all sizes. With
+flush periods and the way from tile to tile. A process calls the changed function on sizes around the kernel's periods,
+with bytes that are random, all 0, all ones, the least and the greatest. It compares the stored results with the
+unchanged function's. Code of another architecture runs under unicorn. For each kind of change it prints how many
+functions compute something else, how many of these are refused, how many are proved, and how many for all sizes. With
 `--rule` the loop rule judges alone, without the sizes that are run; kernels that it does not apply to are left out, as
 it would refuse every change of them. Exit code 1 if one that computes something else is proved, or an unchanged object
 is refused.
