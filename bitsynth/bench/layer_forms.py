@@ -1,4 +1,4 @@
-"""Forms of a layer in a network: layouts of its input and results, and its epilogue."""
+"""Forms in which layers of a network are timed: layouts of input and results, and the epilogue between them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _SHIFT = 16
 
 @dataclass(frozen=True)
 class LayerForm:
-    """A form: layouts, an epilogue for a layer's sums and the bits of its results, and other options of `Conv2d`.
+    """A form: layouts, an epilogue, and other options of `Conv2d`.
 
-    `values` is the type of values that the layer is called with, from Python; if empty it has codes, and is bound.
-    `residual` is the type of a second tensor that is added, none if empty.
+    `epilogue` makes the epilogue from a layer's accumulators and the bits of its results. `values` is the type of the
+    values with which Python calls the layer; if empty, the layer is bound to codes and runs from C. `residual` is the
+    type of a second tensor that is added; none if empty.
     """
 
     name: str
@@ -60,7 +61,8 @@ class LayerForm:
         return pack_words(codes, bits) if self.layout == Layout.PACKED else codes
 
     def elements(self, sums: _Sums) -> NDArray[Any] | None:
-        """Return random 8-bit elements of the residual of sums (N, H, W, C); None without a residual."""
+        """Return random 8-bit elements of a residual, in the shape of the sums (N, H, W, C); None without a
+        residual."""
         return (
             np.random.default_rng(0).integers(0, 1 << MAX_BITS, sums.shape).astype(self.residual)
             if self.residual

@@ -3,7 +3,7 @@
 The C has to be compiled with contraction off (`#pragma STDC FP_CONTRACT OFF`), as a network's C is.
 
 Given:   a row of 64 elements, `code` trunc(smin(smax(row, 0), 255), 8), `row` dnearest(dmul(double_of(s), f))
-Result:  for each row: a loop that leaves `row` of 64 elements in scratch memory, and a loop that makes codes of it
+Result:  for each row a loop that writes `row` of 64 elements to scratch memory, and a loop that computes their codes
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class CInput:
     """An input of lane expressions as C has it.
 
     Args:
-        text: An element; of a table the array.
+        text: C of an element; for a table C of the array.
         bits: Bits of an element, or of an entry.
         entries: The number of entries of a table; 0 for an element.
-        kind: "double" or "float" if C has an element as that, or "double" if it has entries so; else "".
+        kind: "double" or "float" if an element in C has that type, "double" if entries have it; else "".
     """
 
     text: str
@@ -39,7 +39,7 @@ class CInput:
     kind: str = ""
 
     def value(self, domain: CDomain) -> Bits | InputValues:
-        """Return the input as lane expressions read it."""
+        """Return the value of the input in lane expressions."""
         if self.entries:
             return InputValues(domain, self.bits, self.entries, self.text, 0, self.kind)
         if self.kind == "float":
@@ -62,9 +62,9 @@ class ElementLoops:
         inputs: The inputs of expressions by name. C of an element has its place in all rows, `at`, and its column `c`.
         code: A code, whose low 8 bits are stored; or a code for each column, if elements lie in planes.
         row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
-            Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
-        flag: 0 or 1. The C variable `flag` is 1 in the end if it is for any element; "" if there is none. It is
-            computed with `row`, if there is one.
+            Compilers vectorize the two loops where they do not vectorize one loop that also narrows lanes or looks up.
+        flag: A bit of an element; "" if there is none. The C variable `flag` is 1 after the loops if the bit is 1 for
+            any element. The loop of `row` computes it, if there is one.
         plane: The rows of a plane, if elements lie in planes: `at` is then the place of an element in planes of
             columns, one after another, and codes are interleaved. There is no `row` and no `flag` then. 0 if rows lie
             in order.
@@ -121,7 +121,7 @@ class ElementLoops:
     def _interleave(self, bodies: Sequence[Body]) -> list[str]:
         """Return loops over blocks of each plane: codes of the block in planes, then its rows interleaved.
 
-        A single body is of all columns; else each column has its own.
+        A single body serves all columns; else each column has its own.
         """
         columns, plane, size = f"for (size_t c = 0; c < {self.columns}; ++c)", self.plane, self._block
         rows = "for (size_t i = 0; i < count; ++i)"

@@ -37,7 +37,7 @@ def is_emulated(isa: IsaTable) -> bool:
 
 
 def has_times(isa: IsaTable) -> bool:
-    """Return whether calls of code for `isa` can be timed: no emulator runs them, nor this whole system."""
+    """Return whether calls of code for `isa` can be timed: no emulator runs the code, or this whole system."""
     return runs_natively(isa) and not here().emulator
 
 

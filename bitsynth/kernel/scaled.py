@@ -25,7 +25,7 @@ _SHIFTS = {"sll", "shl"}
 """Instructions that shift lanes left by their immediate."""
 
 _PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
-"""Instructions that add products to their first operand, or take them from it; their last may be a constant."""
+"""Instructions that add products to their first operand, or subtract them; their last operand may be a constant."""
 
 
 def scale_flushes(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
@@ -45,7 +45,7 @@ def scale_flushes(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
 
 @dataclass
 class _Scaling:
-    """Rewrites flushes; `more` are the constants that they need, by the names of the constants that these replace."""
+    """Rewrites flushes; `more` has the new constants, by the names of the constants that they replace."""
 
     isa: Isa
     kernel: Kernel
@@ -53,7 +53,7 @@ class _Scaling:
     more: dict[Value, Constant] = field(default_factory=dict[Value, Constant])
 
     def scale_flush(self, loop: Pass) -> Pass:
-        """Return the pass with its flush scaled: instructions that depend on the tile add to it."""
+        """Return the pass with its flush scaled: every instruction that adds to the tile adds a multiple."""
         tile = {Value.of(Role.TILE, r) for r in range(len(loop.tile))}
         lines, times = list[Step](), self.doublings
         fresh = (Value.of(Role.TEMPORARY, n) for n in count(1 + max(step.dst.number or 0 for step in loop.flush)))

@@ -58,7 +58,7 @@ class CallBuffer:
 
 @dataclass(frozen=True)
 class DeclaredCall:
-    """A call of a function: arguments, which are numbers and names of buffers, and what it must leave behind.
+    """A call of a function: arguments, which are numbers and names of buffers, and the contents that it must leave.
 
     Attributes:
         sizes: The sizes in words.
@@ -75,12 +75,12 @@ class DeclaredCall:
 
 @dataclass
 class FunctionVerdict:
-    """What was shown of a function: for how many calls it computes what is declared.
+    """The verdict on a function: the number of calls for which its results equal the declared ones.
 
     Attributes:
         functions: Name, address in the file and bytes of each function that was run.
         numbers: How many numbers were compared.
-        why: Why it is not proved: what is not understood; "" if it is.
+        why: Why it is not proved: the code that is not understood; "" if it is proved.
     """
 
     function: str
@@ -92,7 +92,7 @@ class FunctionVerdict:
 
     @property
     def is_proved(self) -> bool:
-        """Whether it computes what is declared in each of the calls."""
+        """Whether its results equal the declared ones in each of the calls."""
         return not self.why
 
 
@@ -108,14 +108,16 @@ def prove_functions(
     *,
     say: Callable[[str], object] = lambda text: None,
 ) -> list[FunctionVerdict]:
-    """Return what is shown of the functions of the object at `path`, one by one, in order of their first call.
+    """Return the verdict on each function of the object at `path`, in the order of first calls.
 
-    Refuted says where a function computes something else, or leaves its buffers; a function that is not understood has
-    a verdict that says why. SpecError if the object is none of the architecture.
+    Raises:
+        Refuted: A function computes something else, or leaves its buffers. A function that is not understood is not
+            refuted: its verdict says why.
+        SpecError: The object is of another architecture.
     """
     loaded, values = random_start(), Contents()
     first = TableMemory(values)
-    memories = (first, replace(first, arrays=[], written={}, stored_at={}))  # They share what is kept.
+    memories = (first, replace(first, arrays=[], written={}, stored_at={}))  # They share polynomials that are kept.
     files = two_files(path, machine_table(isa), loaded)
     processors = [CodeProcessor(f, isa, values, m, features) for f, m in zip(files, memories, strict=True)]
     verdicts = []
@@ -143,7 +145,7 @@ def prove_functions(
 
 
 def _compare(processor: CodeProcessor, memory: TableMemory, call: DeclaredCall, layout: MemoryLayout) -> int:
-    """Run a call and compare what it leaves behind; return how many numbers these are."""
+    """Run a call and compare the numbers that it leaves with the declared ones; return their count."""
     file, values = processor.file, processor.values
     starts = {x.name: layout.start(x.name) for x in call.buffers}
     memory.arrays = [
@@ -183,7 +185,7 @@ def _address(file: ObjectFile, name: str) -> int:
 
 
 def _require_equal(memory: TableMemory, have: Content, want: BitPolynomial, where: str, call: DeclaredCall) -> None:
-    """Raise _Different unless a content is what is declared."""
+    """Raise _Different unless a content equals the declared number."""
     bits = 8 * len(have)
     stored = memory.polynomial_of(have)
     example = counterexample(sum_of([(stored, 1), (want, -1)], bits))

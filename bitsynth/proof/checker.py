@@ -231,7 +231,7 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
             if is_crossed(key):
                 raise Refuted(f"column {column}: bits of different positions of K are multiplied")
             if not is_plane(key):
-                raise Refuted(f"column {column} takes in what is no product of codes")
+                raise Refuted(f"column {column} takes in a number that is no product of codes")
             table, where = key
             if where not in (None, column):
                 raise Refuted(f"column {column} takes in column {where}")

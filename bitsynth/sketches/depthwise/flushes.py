@@ -40,7 +40,7 @@ ChannelOrder = tuple[int, ...]
 
 @lru_cache
 def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
-    """Return every order, the unit's own first."""
+    """Return every order in which sums may be finished, the unit's own order first."""
     own = tuple(range(isa.word.lanes))
     narrowed = [order for order in _narrow_order_channels(isa) if order != own]
     swapped = [tuple(order[k - k % 4 + (0, 2, 1, 3)[k % 4]] for k in range(len(order))) for order in narrowed]
@@ -48,7 +48,7 @@ def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
 
 
 def _narrow_order_channels(isa: Isa) -> Iterator[ChannelOrder]:
-    """Yield the channel of each int32 lane if narrower ones, of 16 bits, of 8, have the unit's own order."""
+    """Yield orders of int32 lanes from which narrowing to 16 bits, and to 8, gives the unit's own order."""
     kind = replace(isa.tile, sign="s")
     registers = list(np.arange(isa.word.lanes).reshape(-1, kind.lanes, 1).astype(np.uint64))
     while len(registers) > 1 and len(registers) % 2 == 0:
@@ -78,7 +78,7 @@ class FlushWriter:
     constants: list[Constant] = field(default_factory=list)
 
     def __call__(self, op: str, args: tuple[Value, ...], imm: int = 0) -> Value:
-        """Return the register that a step makes; equal steps share one."""
+        """Return the register that a step writes; equal steps share a register."""
         step = next((s for s in self.program if (s.op, s.args, s.imm) == (op, args, imm)), None)
         if step is None:
             self.program.append(step := Step(Value.of(Role.TEMPORARY, len(self.program)), op, args, imm))
@@ -112,9 +112,8 @@ def gives(instr: Instr, args: Sequence[Sequence[object]], imm: int, want: Sequen
 
 @lru_cache
 def widening_adds(isa: Isa, kind: VecType) -> tuple[str, str] | None:
-    """Return the instructions that add the low and the high lanes of a `kind` to lanes twice as wide.
-
-    None without such.
+    """Return the instructions that add the low and the high lanes of a `kind` to lanes twice as wide; None if there are
+    none.
     """
     wide = VecType("s", 2 * kind.bits, kind.lanes // 2)
     sums, x = unknowns(wide, "c"), unknowns(kind)
@@ -168,7 +167,7 @@ def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], 
 
 
 def parts_of(channels: ChannelOrder, lanes: int) -> list[ChannelOrder]:
-    """Return the channels of the registers of int32 that a register of these channels becomes."""
+    """Return the channels of the int32 registers to which a register of these channels is widened."""
     return [channels[k : k + lanes] for k in range(0, len(channels), lanes)]
 
 
@@ -184,9 +183,9 @@ def order_at_last(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, wr
 
 
 def order_channels(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
-    """Return the same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
+    """Return the same sums with channels in `order`, each register gathered from one or two registers; else NoKernel.
 
-    Where registers are of more, pairs of them come into order first.
+    If a register needs channels of more than two registers, pairs of registers are brought into order first.
     """
     if any(len(sources) > 2 for _, sources in _registers_in_order(held, order)) and len(held) % 2 == 0:
         place = {channel: k for k, channel in enumerate(order)}
@@ -225,7 +224,8 @@ def _reorder_registers(
 
 
 def _mix_registers(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
-    """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
+    """Return the same by instructions that take lanes of two registers, without an index; [] if these do not
+    suffice."""
     lanes, mixes = isa.tile.lanes, list[tuple[str, SumRegister, SumRegister, ChannelOrder]]()
     wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
     for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
@@ -239,7 +239,7 @@ def _mix_registers(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, w
 
 
 def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, ChannelOrder]]:
-    """Yield instructions that take lanes of two registers, and the channels of those."""
+    """Yield instructions that take lanes of two registers, and the channels of the lanes that they take."""
     for instr in isa.full_forms:
         if [o.type for o in instr.operands] == [instr.out] * 2 and not instr.imm and instr.out.bits >= x.kind.bits:
             each = instr.out.bits // x.kind.bits
@@ -268,7 +268,7 @@ def _gather_register(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOr
 
 
 def _in_lanes(index: Sequence[int], have: int, bits: int) -> tuple[int, ...]:
-    """Return the index of lanes of `have` bits as one of lanes of `bits`, no fewer; () if it is none."""
+    """Return an index of lanes of `have` bits as an index of wider lanes of `bits`; () if lanes would be split."""
     each = bits // have
     runs = [list(index[k : k + each]) for k in range(0, len(index), each)] if each else []
     whole = all(run[0] % each == 0 and run == _run(run[0], each) for run in runs)
@@ -339,7 +339,7 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
 
 
 def _holds(held: Sequence[SumRegister], places: Mapping[ChannelOrder, int]) -> bool:
-    """Return whether parts of the registers are registers of sums."""
+    """Return whether the registers consist of whole registers of the tile, channel by channel."""
     lanes = len(next(iter(places)))
     return all(part in places for x in held for part in parts_of(x.channels, lanes))
 

@@ -110,8 +110,8 @@ class ProductTerm:
 def find(isa: Isa, method: str, wide: bool = False, slots: bool = False) -> tuple[ProductTerm, ...]:
     """Return the terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
 
-    With `wide` the terms that sum products of 16-bit lanes follow: they take bytes whose sum of two products does not
-    fit 16 bits. With `slots` there are also terms of 16-bit lanes that read one slot of a row's register: nothing is
+    With `wide` there are also terms that sum products of 16-bit lanes, for bytes whose sum of two products does not fit
+    16 bits. With `slots` there are also terms of 16-bit lanes that read one slot of a row's register: nothing is
     widened or repeated, but codes take two bytes.
     """
     if method == "pairs":
@@ -123,7 +123,7 @@ def find(isa: Isa, method: str, wide: bool = False, slots: bool = False) -> tupl
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if slots and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
-    if any(t.method == "dot" for t in every):  # Its one instruction does what two lanes of sums and an addition do.
+    if any(t.method == "dot" for t in every):  # Its one instruction replaces two lanes of sums and their addition.
         every = [t for t in every if t.sum_lanes == 1]
     terms = tuple(t for t in every if t.method == method)
     if not terms:
@@ -164,7 +164,7 @@ def _lookups(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
 
 
 def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
-    """Return whether an instruction gives each lane the parts that the bits of its index select."""
+    """Return whether an instruction gives each lane the sum of the parts that the bits of its index select."""
     parts = tuple(variable(("part", n), 0, 1) for n in range(bits))
     lanes = range(isa.word.lanes)
     index = [BitField(0b10, b, 0, (1 << bits) - 1) for b in lanes]
@@ -250,8 +250,8 @@ def _multiplies(
 ) -> bool:
     """Return whether lane i is the sum of the products of slot i's codes and the row's, plus the accumulator.
 
-    `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the
-    one that the immediate is. If a slot has several `sum_lanes`, each is the sum of its part of the products.
+    `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the slot that the
+    immediate selects. If a slot has several `sum_lanes`, each is the sum of its part of the products.
     """
     row, column, acc = places
     lanes = instr.operands[row].type.lanes

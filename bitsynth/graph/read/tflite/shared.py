@@ -1,7 +1,7 @@
-"""What readers of TensorFlow Lite nodes share: codes, padding, fused activations, layouts, and fixed point.
+"""Functions that readers of TensorFlow Lite nodes share: codes, padding, fused activations, layouts, and fixed point.
 
-In fixed point, real factors are multipliers of 31 bits. They are computed from the scales of the file as the kernels do
-it when they are prepared: in float64, or in float32 where they do.
+In fixed point, real factors become multipliers of 31 bits. They are computed from the scales of the file as TensorFlow
+Lite's kernels compute them: in float64, or in float32 for operators whose kernels do so.
 
 Example: scales 0.5, 0.01 and 0.04 give the real factor 0.5 * 0.01 / 0.04 = 0.125 = 0.5 * 2^-2: multiplier 2^30, a
 shift of 31 and another one of 2 to the right.
@@ -55,7 +55,7 @@ class CodeGrid:
 
 
 def codes_of(node: FileNode, where: str, *, many_scales: bool = False) -> CodeGrid:
-    """Return what an input "in0" or an output "out0" holds; SpecError if it says nothing, or several scales."""
+    """Return the grid of an input "in0" or an output "out0"; SpecError if the file gives no scale, or several."""
     if node.get(f"{where}.scale") is None:
         raise node.fail(f"{_describe(where)} is quantized, and the file does not give its scale")
     scale = np.asarray(node.get(f"{where}.scale"), np.float32)
@@ -199,8 +199,8 @@ def rescale(
 ) -> str:
     """Return the edge of integers times real factors, in fixed point, plus a zero point; codes if `within` limits.
 
-    Integers are shifted by `left` bits before, which is the same as a shift of `left` bits less after. SpecError for
-    factors of 2^14 or more.
+    Integers are first shifted left by `left` bits, so the shift to the right is `left` bits less. SpecError for factors
+    of 2^14 or more.
     """
     return multiply(node, edge, *quantize_multipliers(factors), left=left, zero=zero, within=within)
 
