@@ -39,7 +39,7 @@ from bitsynth.bench import network_peers
 from bitsynth.bench.network import MINE, alternate, float_bytes, peer
 from bitsynth.bench.setting import Basis
 from bitsynth.errors import BitsynthError, SpecError
-from bitsynth.host.placement import widest
+from bitsynth.host.placement import native_sets, widest
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.layers.library import FLAGS
@@ -57,6 +57,8 @@ PAPER_PROCESSORS = ("a53", "a72")
 PAPER_KERNELS = "neon/paper-length"
 """The kernels of the sketch of CGO 2020, of A1W1, A2W1 and A2W2."""
 CODE_FOR = "a72"
+AVX2 = "avx2"
+"""The set that files are timed on as well, if the processor has it: most x86 processors have no better one."""
 _NETWORKS: dict[str, Callable[[Path, Path, Path], ComparedNetwork]] = {
     **{name: partial(network_files.trained, name) for name in float_networks.NETWORKS},
     "vww": network_files.visual_wake_words,
@@ -189,6 +191,9 @@ def times_of(network: ComparedNetwork, files: Sequence[NetworkFile], rounds: int
         net = bitsynth.compile(file.path, batch=1, **file.reading)
         inputs = draw(net.graph, 1)[0]
         calls[f"{MINE}, {file.title}"] = net.bind(inputs)[0]
+        if AVX2 in native_sets():
+            on_avx2 = bitsynth.compile(file.path, isa=AVX2, batch=1, **file.reading)
+            calls[f"{MINE} on {AVX2}, {file.title}"] = on_avx2.bind(inputs)[0]
         if file.path.suffix == ".tflite":
             calls[f"LiteRT, {file.title}"] = network_peers.bind_litert_kernels(
                 file.path.read_bytes(), inputs, 1, "AUTO"
@@ -216,20 +221,21 @@ def facts_in(work: Path, network: ComparedNetwork, file: NetworkFile) -> Row:
 
 PEERS = ("ONNX Runtime, float32", "ONNX Runtime, int8", "LiteRT, int8 as published")
 """The contenders that our fastest file of a network is compared with."""
-TITLES = ("file", "accuracy", "weights", "arena", "code", "in kernels", "A53", "A72", "A76", "here, µs")
+TITLES = ("file", "accuracy", "weights", "arena", "code", "in kernels", "A53", "A72", "A76", "here, µs", "avx2, µs")
 
 
 def table(rows: Sequence[Row], times: Mapping[tuple[str, str], Time]) -> list[list[str]]:
     """Return a row for each file of a network."""
-    return [[r.file, *_cells(r, times.get((r.network, f"{MINE}, {r.file}")))] for r in rows]
+    kinds = MINE, f"{MINE} on {AVX2}"
+    return [[r.file, *_cells(r, [times.get((r.network, f"{kind}, {r.file}")) for kind in kinds])] for r in rows]
 
 
-def _cells(r: Row, time: Time | None) -> list[str]:
+def _cells(r: Row, times: Sequence[Time | None]) -> list[str]:
     if r.why:
         return [f"not compiled: {r.why}", *[""] * (len(TITLES) - 2)]
     sizes = [f"{n:,}" for n in (r.weight_bytes, r.arena_bytes, r.code_bytes)]
     cycles = [f"{n / 1e6:.2f} M" if n else "" for n in r.cycles.values()]
-    return [r.judged, *sizes, f"{r.in_kernels:.0%}", *cycles, f"{time.microseconds:,.1f}" if time else ""]
+    return [r.judged, *sizes, f"{r.in_kernels:.0%}", *cycles, *(f"{t.microseconds:,.1f}" if t else "" for t in times)]
 
 
 def peers(name: str, times: Sequence[Time]) -> list[list[str]]:
@@ -243,7 +249,7 @@ def compare_times(networks: Sequence[ComparedNetwork], times: Sequence[Time]) ->
     found = []
     for network in networks:
         own = [t for t in times if t.network == network.name]
-        mine = min((t for t in own if t.contender.startswith(MINE)), key=lambda t: t.microseconds, default=None)
+        mine = min((t for t in own if t.contender.startswith(f"{MINE}, ")), key=lambda t: t.microseconds, default=None)
         if mine is None:
             continue
         others = {t.contender: f"{t.microseconds / mine.microseconds:.2f}" for t in own}
@@ -274,7 +280,10 @@ def blocks(
     if seen := networks_plot.to_see(rows):
         yield seen
     if times:
-        yield f"Times are of this processor's {widest('auto')}, one thread, batch 1: {setting['processor']}."
+        yield (
+            f"Times are of this processor's {widest('auto')}, and of the same files compiled for {AVX2}; one thread, "
+            f"batch 1: {setting['processor']}."
+        )
         yield "## Times of the fastest file"
         yield "How many times as long do other runtimes take as the fastest of our files of a network?"
         yield report.markdown(["network", "our file", "µs", *PEERS], compare_times(networks, times))
@@ -283,7 +292,7 @@ def blocks(
         yield f"## {network.title}"
         yield network.about
         cells = table(own, by_name)
-        shown = len(TITLES) if times else len(TITLES) - 1
+        shown = len(TITLES) if times else len(TITLES) - 2
         yield report.markdown(TITLES[:shown], [row[:shown] for row in cells])
         if others := peers(network.name, times):
             yield report.markdown(["other runtimes", "µs", "quartiles"], others)
