@@ -62,14 +62,19 @@ class Rule:
     options: Callable[[IsaTable], Iterable[KernelOptions]]
 
 
-def every_set(_: IsaTable) -> bool:
-    """Hold for all sets."""
-    return True
+def every_set(table: IsaTable) -> bool:
+    """Hold for all sets; one with tile registers has the other kernels of the set that it extends."""
+    return table.tiles is None
+
+
+def has_tiles(table: IsaTable) -> bool:
+    """Hold for sets with tile registers."""
+    return table.tiles is not None
 
 
 def is_x86(table: IsaTable) -> bool:
     """Hold for sets of x86 machines."""
-    return table.arch == "x86_64"
+    return table.arch == "x86_64" and every_set(table)
 
 
 def is_narrow_x86(table: IsaTable) -> bool:
@@ -79,12 +84,12 @@ def is_narrow_x86(table: IsaTable) -> bool:
 
 def is_arm(table: IsaTable) -> bool:
     """Hold for sets of Arm boards."""
-    return not is_x86(table)
+    return table.arch != "x86_64"
 
 
 def is_wide(table: IsaTable) -> bool:
     """Hold for sets whose registers have more than 32 bytes."""
-    return table.vector_bits > 256
+    return table.vector_bits > 256 and every_set(table)
 
 
 def is_neon(table: IsaTable) -> bool:
@@ -112,7 +117,7 @@ def has_rules(table: IsaTable) -> bool:
     return any(cpu.issue for cpu in table.cpu.values())
 
 
-LAYER_METHODS = tuple(method for method in METHODS if method not in ("fip", "pairs"))
+LAYER_METHODS = tuple(method for method in METHODS if method not in ("fip", "pairs", "tiles"))
 
 RULES = (
     Rule("the cheapest in operations", every_set, (*EVERY, IMAGE, *WIDE), fixed(KernelOptions())),
@@ -126,7 +131,7 @@ RULES = (
         "each method at the widths of published figures, to compare methods",
         is_x86,
         HEADLINE,
-        fixed(*(KernelOptions(method) for method in METHODS if method != "pairs")),
+        fixed(*(KernelOptions(method) for method in METHODS if method not in ("pairs", "tiles"))),
     ),
     Rule("each method for layers", every_set, (*EVERY, IMAGE), in_layers(*LAYER_METHODS)),
     Rule("two rows at once", has_rules, tuple(product((1, 2), (1, 2))), in_layers("pairs")),
@@ -152,6 +157,12 @@ RULES = (
     ),
     Rule("small images: tiles of few pixels", is_neon, ((2, 1), (2, 2)), in_layers("pairs", channels=32)),
     Rule("the same", is_neon, tuple(product((1, 2), (1, 2))), in_layers("pairs", channels=16)),
+    Rule(
+        "products of tiles, which take bytes whatever these hold",
+        has_tiles,
+        ((8, 8),),
+        fixed(KernelOptions(), *(KernelOptions("tiles", channels=channels) for channels in (64, 16))),
+    ),
     Rule("the paper's own sketch, to compare with", is_papers, PAPER, fixed(KernelOptions(sketch="paper"))),
 )
 
@@ -168,7 +179,8 @@ def store_depthwise() -> None:
     """Solve, prove and store depthwise kernels, one line a kernel."""
     for name in load.names():
         widths = product(WIDTHS, WIDTHS) if not load.load(name).table.extends else ()
-        for act_bits, w_bits, method in (*((a, w, "multiply") for a, w in widths), (8, 8, "dot")):
+        of_bytes = [(8, 8, "dot")] if every_set(load.load(name).table) else []
+        for act_bits, w_bits, method in (*((a, w, "multiply") for a, w in widths), *of_bytes):
             start = time.perf_counter()
             try:
                 found = Proved.by_solver(cheapest(load.load(name), act_bits, w_bits, method), Budget())

@@ -6,6 +6,7 @@ Nothing here imports Z3: cached kernels are checked by `proof.checker` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -305,7 +306,7 @@ def get_kernel(
     """Return the cached kernel for these widths and encodings, its certificate checked again.
 
     By default it is the one of fewest operations among all methods, compared to a tenth, then by the bytes they
-    read.
+    read. Where a set with tile registers has none of its own, it is that of the set that it extends.
 
     Args:
         isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`), or "auto" for the best this processor
@@ -314,8 +315,8 @@ def get_kernel(
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values that the codes of weights stand for.
-        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip" or "dot"; of all methods
-            if None.
+        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip", "dot" or "tiles"; of all
+            methods if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with
             its steps in that order (`MatmulKernel.on`), derived from the same proof.
         channels: Output channels of the layers that the kernel is for, 0 for none.
@@ -339,8 +340,12 @@ def get_kernel(
 
 def cached_kernel(spec: MatmulSpec, options: KernelOptions) -> MatmulKernel:
     """Return the cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
-    options.isa(spec.isa)
+    table = options.isa(spec.isa).table
     path = MATMUL.find_for(spec, options)
+    if path is None and table.tiles and table.extends:
+        extended = replace(spec, isa=table.extends)
+        if MATMUL.find_for(extended, options):
+            return cached_kernel(extended, options)
     if path is None:
         variant = f", {options.variant}" if options.variant else ""
         raise SpecError(

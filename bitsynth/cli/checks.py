@@ -241,13 +241,13 @@ def _qemu(arch: str, table: Qemu) -> Finding:
 
 def _features(isa: Isa) -> Finding:
     name, purpose = f"processor features of {isa.name}", f"run {isa.name} kernels without an emulator"
-    advice = f"use an {isa.table.arch} machine that has {', '.join(isa.table.host_features) or 'it'}"
+    advice = f"use an {isa.table.arch} machine that has {', '.join(isa.table.wanted_features) or 'it'}"
     if isa.table.arch != features.arch():
         return Finding(name, "", purpose, f"this processor is {features.arch()}; {advice}", OTHER_PROCESSORS)
     if absent := features.missing(isa.table):
         return Finding(name, "", purpose, f"this processor lacks {', '.join(absent)}; {advice}", "processor")
     sets = [f"no {name}" if features.lacking(f.host) else name for name, f in isa.table.features.items()]
-    return Finding(name, ", ".join([*(isa.table.host_features or [isa.table.arch]), *sets]), purpose, "", "processor")
+    return Finding(name, ", ".join([*(isa.table.wanted_features or [isa.table.arch]), *sets]), purpose, "", "processor")
 
 
 def _build_cache() -> Finding:
@@ -280,7 +280,8 @@ def _count_shipped() -> Finding:
 def _verdict(isa: Isa) -> Verdict:
     try:
         compiler = get_preferred(isa)
-        runner = runner_for(isa, probe(isa, compiler))
+        needs = isa.requirements(tiles=isa.table.tiles is not None)
+        runner = runner_for(isa, probe(isa, compiler), needs=needs)
         array = np.zeros(64, np.uint8)
         result = runner.call("bs_probe", array, array.size)
         runner.close()

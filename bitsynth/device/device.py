@@ -97,7 +97,7 @@ class Device:
         """Return instruction sets whose base the board has."""
         tables = [load(name).table for name in names()]
         facts = self._facts
-        return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
+        return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.wanted_features)]
 
     def cpu(self, isa: str) -> str:
         """Return the name of the board's processor in the instruction set; "" if the set does not name it."""

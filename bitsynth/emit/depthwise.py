@@ -8,7 +8,6 @@ from typing import Any
 
 from bitsynth.emit.render import block, indent_lines, render
 from bitsynth.emit.statements import Rename, Scope, constant_arrays, load_constants, names_of_row
-from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
@@ -37,7 +36,7 @@ class DepthwiseSource:
             "program": program,
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
+            "probe": isa.probe_text(self.needs.host),
             "in_order": flush is program.flushes[0],
             **_code(isa, program, flush),
         }

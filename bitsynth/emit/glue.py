@@ -19,7 +19,6 @@ from bitsynth.emit.render import lay_out, render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import mark
-from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, EpilogueProgram, PlainProgram
 from bitsynth.spec import glue, words
@@ -126,7 +125,7 @@ class GlueText:
             "parts": [{"of": "", "sources": _sources(), "cc_flags": self.needs.cc_flags}],
             "folders": [],
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
+            "probe": isa.probe_text(self.needs.host),
             "example": False,
         }
 

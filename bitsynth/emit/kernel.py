@@ -20,7 +20,6 @@ from bitsynth.emit.render import indent_lines, render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.files import mark
-from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.describe import input_text
@@ -41,6 +40,7 @@ _METHODS = {
     "multiply": "by multiplying 8-bit lanes",
     "fip": "by multiplying sums of two 8-bit lanes",
     "dot": "by dot products of 8-bit lanes",
+    "tiles": "by products of tiles of bytes",
 }
 
 
@@ -123,7 +123,7 @@ class CSource:
             **_values(isa, proved, spec, self.name),
             "needs": self.needs,
             "features": [(f, isa.table.probes[f]) for f in self.needs.host],
-            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
+            "probe": isa.probe_text(self.needs.host),
         }
 
     def _render(self, template: str) -> str:
@@ -289,8 +289,17 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     constants = load_constants(scope, isa, doubled.constants, "constant")
     body = microkernel(programs, rows, columns, scope)
     build = tables(isa, kernel, kernel.build, scope.macros) if kernel.build else None
+    of_tiles = programs.tiles
     return {
         "constants": constant_arrays(doubled.constants, "constant"),
+        "tiles": {
+            "permission": isa.tiles.permission.strip(),
+            "array": of_tiles.declare_configuration(),
+            "begin": indent_lines(of_tiles.configure()),
+            "end": indent_lines(of_tiles.release()),
+        }
+        if of_tiles
+        else None,
         "register_bytes": isa.word.lanes,
         "spread": has_spread_codes(kernel),
         "uses_zero": programs.uses_zero,

@@ -13,6 +13,9 @@ from bitsynth.kernel.inputs import Input, Planes, Table
 from bitsynth.kernel.packing import number
 from bitsynth.kernel.program import Kernel, Pass
 
+_MAX_PLANES = 64
+"""Planes that a number of the table of planes has room for; where there are more, equal inputs share theirs."""
+
 
 @dataclass(frozen=True)
 class SideText:
@@ -41,8 +44,13 @@ def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[
 def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> SideText:
     planes, more = [x for x in inputs if isinstance(x, Planes)], has_spread_codes(kernel)
     tables = [x for x in inputs if isinstance(x, Table)]
-    every = [t for x in planes for t in x.tables]
-    first_planes = [sum(len(x.tables) for x in planes[:i]) for i in range(len(planes))]
+    listed = [x.tables for x in planes]
+    if sum(map(len, listed)) > _MAX_PLANES:
+        listed = list(dict.fromkeys(listed))
+    every = [t for tables in listed for t in tables]
+    starts = [sum(map(len, listed[:i])) for i in range(len(listed))]
+    shared = dict(zip(listed, starts, strict=True))
+    first_planes = starts if len(listed) == len(planes) else [shared[x.tables] for x in planes]
     return SideText(
         start=start,
         bytes=side_bytes(kernel, inputs),

@@ -13,6 +13,7 @@ from bitsynth.emit.kernel_inputs import SideText
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import block, declare
 from bitsynth.emit.statements import Scope
+from bitsynth.emit.tile_steps import TileSteps
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.program import Kernel, Pass, period
@@ -47,6 +48,11 @@ class _Chain:
         return self.programs.kernel
 
     @property
+    def tiles(self) -> TileSteps | None:
+        """The statements of steps on tile registers; None if steps are on others."""
+        return self.programs.tiles
+
+    @property
     def outer(self) -> bool:
         """Whether a row has all steps of one bit plane before the next plane."""
         return self.kernel.bit_axis == "outer"
@@ -62,7 +68,10 @@ class _Chain:
         if self.several:
             body.append("const uint8_t *const *const block_segment = segment;")
             body.append("const size_t block_here = steps_here, block_offset = offset;")
-        body += self.programs.start(self.passes[0].loops[-1], scope, begun=self._steps(self.passes[0]).begins)
+        if self.tiles:
+            body += self.tiles.start()
+        else:
+            body += self.programs.start(self.passes[0].loops[-1], scope, begun=self._steps(self.passes[0]).begins)
         for number, loop in enumerate(self.passes):
             body += self._pass(number, loop, scope)
         body += ["steps_left -= block;", "start = c;", *_stride(self.kernel, "start_ld = ldc;")]
@@ -86,6 +95,7 @@ class _Chain:
         """Return one pass over a block, from the start of the block."""
         scope = outside.inner()
         body = self._nest(loop, len(loop.loops) - 1, scope)
+        body += self.tiles.end() if self.tiles else []
         ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flushes.flush(loop, scope)
         body += [_comment(flush_title(loop)), *ends]
         if not self.several:
@@ -141,7 +151,8 @@ class _Chain:
         """Return steps of one segment, `unroll` at a time."""
         if self.programs.in_order:
             return [_comment(step_title(self.kernel)), *self._steps(loop).runs(scope.inner(), self._advance(loop))]
-        step = [*self.programs.step(loop, loop.step, scope), *self._advance(loop)]
+        step = self.tiles.step(scope.inner()) if self.tiles else self.programs.step(loop, loop.step, scope)
+        step += self._advance(loop)
         unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
         lines = [title]
         if unroll > 1:

@@ -11,6 +11,7 @@ from bitsynth.emit.in_order import OrderedSteps, early_values, in_place
 from bitsynth.emit.kernel_inputs import InputPlaces
 from bitsynth.emit.render import declare
 from bitsynth.emit.statements import Scope, enclose, names_of_row
+from bitsynth.emit.tile_steps import TileSteps
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
@@ -34,8 +35,15 @@ class Programs:
         return self.kernel.order not in ORDERS
 
     @property
+    def tiles(self) -> TileSteps | None:
+        """The statements of steps on tile registers; None if steps are on others."""
+        return TileSteps(self.isa, self.kernel) if self.kernel.in_tiles else None
+
+    @property
     def uses_zero(self) -> bool:
         """Whether statements read a register of zeros."""
+        if self.kernel.in_tiles:
+            return self.flushes.row_terms
         return (
             self.flushes.row_terms
             or not pipelining.peels(self.kernel)
@@ -43,7 +51,9 @@ class Programs:
         )
 
     def memory(self) -> list[str]:
-        """Return declarations of memory for accumulators that are not in registers."""
+        """Return declarations of memory: for accumulators that are not in registers, and for rows of tiles."""
+        if self.tiles:
+            return self.tiles.memory()
         return self.flushes.folds.declare_sums() if self.in_order else []
 
     def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:

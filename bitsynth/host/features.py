@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ def lacking(wanted: Iterable[str]) -> list[str]:
 
 def missing(isa: IsaTable) -> list[str]:
     """Return the features that the base of `isa` needs and this processor lacks."""
-    return lacking(isa.host_features)
+    return lacking(isa.wanted_features)
 
 
 def matches(isa: IsaTable) -> bool:
@@ -63,12 +63,24 @@ def matches(isa: IsaTable) -> bool:
 
 
 def _linux_features() -> frozenset[str]:
-    """Return the features in /proc/cpuinfo; features that AT_HWCAP has too are taken from there."""
+    """Return the features in /proc/cpuinfo; features that AT_HWCAP has too are taken from there.
+
+    Features that the system refuses this process are left out.
+    """
     table = architecture.load_architectures().get(arch())
     hwcap = table.hwcap if table else {}
     if not hwcap:
-        return _cpuinfo_features("flags")
+        listed, permissions = _cpuinfo_features("flags"), table.permissions if table else {}
+        return listed - {f for f, call in permissions.items() if f in listed and not _is_allowed(call)}
     return _cpuinfo_features("Features") - hwcap.keys() | _hwcap_features(hwcap)
+
+
+def _is_allowed(call: Sequence[int]) -> bool:
+    """Return whether Linux gives this process a feature, for which it is asked by a system call."""
+    import ctypes
+
+    result: int = ctypes.CDLL(None).syscall(*map(ctypes.c_long, call))
+    return result == 0
 
 
 def _cpuinfo_features(key: str) -> frozenset[str]:

@@ -61,8 +61,13 @@ def no_times(why: str, advice: str = "") -> SpecError:
 
 
 def sets_of(isa: str) -> list[str]:
-    """Return the instruction sets whose kernels layers on `isa` may use: its own and narrower ones."""
-    return [isa, *narrower(load_table(isa))]
+    """Return the instruction sets whose kernels layers on `isa` may use: its own and narrower ones.
+
+    A set with tile registers has no other kernels than those in tiles: the others are those of the set that it extends.
+    """
+    table = load_table(isa)
+    extended = sets_of(table.extends) if table.extends and table.tiles else []
+    return list(dict.fromkeys([isa, *extended, *narrower(table)]))
 
 
 def widest(isa: str) -> str:
@@ -86,5 +91,10 @@ def _extent(name: str) -> tuple[int, int, int, bool]:
 
 def native_sets() -> list[str]:
     """Return the instruction sets that this processor runs."""
-    known = {name: load_table(name) for name in names()}
-    return [name for name, table in known.items() if table.arch == features.arch() and runs_natively(table)]
+    return [name for name in names() if _is_native(load_table(name))]
+
+
+def _is_native(table: IsaTable) -> bool:
+    """Return whether this processor runs a set: whether it has the features, unless BITSYNTH_RUNNER says so."""
+    emulator = architecture.find_architecture(table.arch).emulator
+    return runs_natively(table) if emulator and table.arch == features.arch() else features.matches(table)

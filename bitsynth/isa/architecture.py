@@ -80,7 +80,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or words that these begin with, to processors of an `isa.toml`, the nearest first. `midr_probe` is the C file next
     to this one that reads a MIDR, "" if programs cannot.
     `int8_instructions` are the instructions that products of bytes use, by the processor's feature, the fastest first.
-    `probe` is the C file on which the `probes` of an `isa.toml` rest.
+    `probe` is the C file on which the `probes` of an `isa.toml` rest. `permissions` are the features that Linux gives
+    to processes that ask: the number of the system call, and its arguments.
     """
 
     bits: int
@@ -99,6 +100,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processors: dict[str, list[str]] = {}
     midr_probe: str = ""
     int8_instructions: dict[str, str] = {}
+    permissions: dict[str, list[int]] = {}
     emulator: Emulator | None = None
 
     def nearest_processor(self, kind: str, among: Collection[str]) -> str:

@@ -156,6 +156,47 @@ class PrefetchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clang: str
 
 
+class TileCycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cycles from one instruction on tiles of a kind to the next, and those that a configuration takes."""
+
+    load: float
+    multiply: float
+    store: float
+    configure: float
+
+
+class TilesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tile registers: `registers` of them, each with at most `rows` rows of `row_bytes` bytes.
+
+    The instruction `multiply` on tiles acc, a and b means: for each row m of acc, and each group k of bytes in row m of
+    a, as many as a lane of acc has, row m of acc becomes `repeats` of itself, of group k repeated over a register, and
+    of row k of b. `repeats` is an instruction form of the set, with operands acc, a and b.
+
+    The C texts have holes: {t}, {acc}, {a} and {b} are numbers of tile registers, {p} is a pointer to the first row,
+    {stride} the distance of rows in bytes, {x} an array of 64 bytes with the configuration. A program that has tiles is
+    compiled with `cc_flags`, and `host` are the features that it needs.
+    `permission` is C that defines `static int tiles_allowed(void)`: whether the system lets this process have tiles,
+    for which it asks. `cycles` are from `source`, by processor.
+    """
+
+    doc: str
+    registers: int
+    rows: int
+    row_bytes: int
+    repeats: str
+    cc_flags: list[str]
+    host: list[str]
+    permission: str
+    configure: str
+    release: str
+    zero: str
+    load: str
+    multiply: str
+    store: str
+    cycles: dict[str, TileCycles]
+    source: str
+
+
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
@@ -165,7 +206,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     live as long as the loop over K, and `pin_pairs` in kernels of pairs of rows. `hold` is one that keeps a value's
     place in the text, `address` one that keeps an address in a register. `probes` are C expressions that ask for each
     feature of the host, after the architecture's `probe`. `cpus` names the processors of the set it `extends` that it
-    keeps; all if it names none.
+    keeps; all if it names none. `tiles` are its tile registers, if it has some.
     """
 
     name: str
@@ -194,6 +235,12 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin_tile: str = ""
     pin_pairs: str = ""
     paper: PaperTable | None = None
+    tiles: TilesTable | None = None
+
+    @property
+    def wanted_features(self) -> list[str]:
+        """The features that a processor of the set has, those of tile registers among them."""
+        return [*self.host_features, *(self.tiles.host if self.tiles else [])]
 
     @property
     def in_order(self) -> list[str]:

@@ -94,6 +94,11 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(flush.order for flush in self.flushes)
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether its C uses tile registers: never."""
+        return False
+
+    @property
     def forms(self) -> list[str]:
         """The instruction forms that the kernel's C contains, sorted."""
         isa, memory = load(self.isa), self.memory

@@ -38,8 +38,10 @@ from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.kernel.straight_line import constant_load, sign_shift
 from bitsynth.spec.matmul import MatmulSpec
 
-ORDERS = ("rows", "steps")
-"""The order of a step in C: row by row, or each instruction for all rows before the next; else that for a processor."""
+TILES = "tiles"
+ORDERS = ("rows", "steps", TILES)
+"""The order of a step in C: row by row, or each instruction for all rows before the next, or on tile registers, which
+take several rows and several such instructions at once; else that for a processor."""
 
 BIT_AXES = ("inner", "outer")
 """The place of planes in memory: the planes of a step side by side, or all steps of one plane after another."""
@@ -194,6 +196,11 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.act_bits if self.swapped else self.w_bits
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether its steps run on tile registers."""
+        return self.order == TILES
+
+    @property
     def groups(self) -> int:
         """Groups of rows; a group has one program."""
         return self.rows // self.together
@@ -254,7 +261,9 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def method(self) -> str:
-        """The method of multiplication, as its inputs tell."""
+        """The method of multiplication, as its inputs and its order tell."""
+        if self.in_tiles:
+            return TILES
         if self.build is not None:
             return "lookup" if self.together == 1 else "pairs"
         if self.cross_terms:

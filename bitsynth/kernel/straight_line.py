@@ -61,10 +61,14 @@ class Instructions(Protocol):
     def forms(self) -> list[str]:
         """The instruction forms that its C contains, sorted."""
 
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its C uses tile registers."""
+
 
 def needs(artifact: Instructions) -> Requirements:
     """Return the requirements of an artifact's C on a processor and a compiler."""
-    return load(artifact.isa).requirements(artifact.forms)
+    return load(artifact.isa).requirements(artifact.forms, tiles=artifact.in_tiles)
 
 
 def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:

@@ -16,8 +16,12 @@ from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
 from bitsynth.kernel.straight_line import check_constants, check_names, check_program, find_unused, register_type
+from bitsynth.kernel.tiles import check_tiles
 
 MAX_TRIP_COUNT = 1 << 24
+MAX_ROWS = 24
+MAX_TILE_ROWS = 32
+"""Rows of a kernel whose steps run on tile registers."""
 MAX_COLUMNS = 256
 MAX_STEP = 1 << 12
 MAX_LOOPS = 3
@@ -38,6 +42,8 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
+    if kernel.in_tiles:
+        check_tiles(isa, kernel)
     if kernel.scalar_pass:
         _require(_scalar_pass_rules(kernel, kernel.scalar_pass))
         try:
@@ -83,10 +89,10 @@ def _require(facts: Iterator[Conditions]) -> None:
 
 
 def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
-    slots = len(kernel.slots)
+    slots, most_rows = len(kernel.slots), MAX_TILE_ROWS if kernel.in_tiles else MAX_ROWS
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
-        "1 to 24 rows": 1 <= kernel.rows <= 24,
+        f"1 to {most_rows} rows": 1 <= kernel.rows <= most_rows,
         "whole groups of 1 or 2 rows": kernel.together in (1, 2) and kernel.rows % kernel.together == 0,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
@@ -180,8 +186,10 @@ def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
 
 
 def planes_of(inputs: Iterable[Input]) -> int:
-    """Return the number of truth tables of all inputs of a side; a table of values counts as one."""
-    return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
+    """Return the number of truth tables of a side, of equal inputs once; a table of values counts as one."""
+    inputs = list(inputs)
+    planes = dict.fromkeys(x.tables for x in inputs if isinstance(x, Planes))
+    return sum(map(len, planes)) + sum(isinstance(x, Table) for x in inputs)
 
 
 def _inside(kernel: Kernel, x: Input) -> bool:

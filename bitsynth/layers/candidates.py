@@ -128,9 +128,12 @@ def home_of(isa: str) -> str:
 
 
 def runs_here(entry: Entry) -> bool:
-    """Return whether this processor has the features that the kernel needs, or an emulator runs it."""
+    """Return whether this processor has the features that the kernel needs, or an emulator runs it.
+
+    Kernels of a set that this processor does not run are for others, which have its features.
+    """
     isa = load(entry.kernel.isa)
-    if not runs_natively(isa.table):
+    if not runs_natively(isa.table) or features.missing(isa.table):
         return True
     if entry.digest not in _host_needs:
         _host_needs[entry.digest] = needs(entry.kernel).host

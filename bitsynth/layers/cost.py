@@ -182,7 +182,11 @@ class Estimate:
         shared = self.column_tiles if self.counted and not self.columns_first else 1
         pointers = POINTER_CYCLES * self.rows * self._segments / shared
         share = COUNTED_CALL_SHARE / shared if self.counted else 1.0
-        return share * self._cpu.call_cycles + self._cycle_scale * (pointers + results)
+        calls = share * self._cpu.call_cycles
+        if self._kernel.in_tiles:  # Each call configures tile registers.
+            tiles_of_call = 1 if self.columns_first else self.column_tiles
+            calls += self._isa.tiles.cycles[self.cpu_name].configure / tiles_of_call
+        return calls + self._cycle_scale * (pointers + results)
 
     @property
     def _far_bytes(self) -> tuple[float, float]:

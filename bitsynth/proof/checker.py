@@ -4,6 +4,7 @@ It runs the kernel's programs in the linear domain and composes them end to end.
 those before it:
 
     memory     loads, broadcasts and stores put bytes where the layout says
+    tiles      (tiles) an instruction on tiles does for each row what the step's program does
     table      (lookup) every entry of a table is the sum that its index selects
     pass n     a step adds a sum of bits to each lane; each loop around it, and the flush, lose nothing
     bit        in every column and position, that sum plus the terms is act * weight, on all rows of the truth table
@@ -45,6 +46,7 @@ from bitsynth.kernel.in_order.halves import HalfLoads, half_loads
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.kernel.tiles import inputs_of_tile
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,
@@ -91,6 +93,8 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> tuple[list[str], tuple[P
     isa = load(kernel.isa)
     require_tested(isa[op] for op in kernel.forms)
     lemmas = [_check_memory(isa, kernel, new_trace)]
+    if kernel.in_tiles:
+        lemmas.append(_tile_lemma(isa))
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * (kernel.columns * kernel.together)
@@ -113,6 +117,12 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> tuple[list[str], tuple[P
     lemmas += _check_product(kernel, tile)
     lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
     return lemmas, tuple(summaries)
+
+
+def _tile_lemma(isa: Isa) -> str:
+    """Return the lemma on steps on tile registers, which `check_shape` has shown (`kernel.tiles.check_tiles`)."""
+    count = inputs_of_tile(isa)
+    return f"tiles: for each row an instruction on tiles repeats the {count} instructions of a step on each accumulator"
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:

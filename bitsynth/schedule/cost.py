@@ -13,7 +13,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
 from bitsynth.isa.value import Value
-from bitsynth.kernel.program import Kernel, Pass, but_accumulators, find_held_for_rows, row_free, row_program
+from bitsynth.kernel.program import TILES, Kernel, Pass, but_accumulators, find_held_for_rows, row_free, row_program
+from bitsynth.kernel.tiles import tile_grid
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -55,14 +56,15 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> in
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
     """Return the runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
-    Instructions that all rows share count in equal parts for each row.
+    Instructions that all rows share count in equal parts for each row. Those on tile registers are apart, too
+    (`tile_products_per_128_mac`).
     """
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-depth // kernel.k_step)
     for loop, carried in ((p, k > 0) for chain in kernel.chains for k, p in enumerate(chain)):
         runs = steps
         # Loops over K, innermost first, and accumulators set to zero.
-        for nested in loop.loops:
+        for nested in loop.loops if not kernel.in_tiles else ():
             entered = -(-runs // nested.trip_count)
             again = runs - entered if nested.first else runs
             for program, times in ((nested.steps, again), (nested.first, entered)):
@@ -72,12 +74,15 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
             if not nested.first and not (carried and nested is loop.loops[-1]):
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
+        if kernel.in_tiles:
+            runs = -(-steps // loop.flush_every)
         # Flushes, the tile, register copies.
         for step in loop.flush:
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * kernel.together * runs
-        total[isa.gate.name] += moves_needed(isa, row_program(loop), find_kept_in_step(kernel, loop)) * steps
+        if not kernel.in_tiles:
+            total[isa.gate.name] += moves_needed(isa, row_program(loop), find_kept_in_step(kernel, loop)) * steps
     return {op: times / kernel.together for op, times in total.items()}
 
 
@@ -99,14 +104,29 @@ def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
     return kernel.columns * depth / 128
 
 
+def tile_products_per_128_mac(kernel: Kernel) -> float:
+    """Return the products of tile registers, of whichever rows; 0 without tile registers."""
+    if not kernel.in_tiles:
+        return 0.0
+    return tile_grid(kernel).products * 128 / (kernel.rows * kernel.columns * kernel.k_step)
+
+
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Return vector instructions, with register copies and zeroing, without loads and stores."""
+    """Return instructions on vectors and tiles, with register copies and zeroing, without loads and stores."""
     counts = runs_per_row(isa, kernel)
-    return sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
+    vectors = sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
+    return vectors + tile_products_per_128_mac(kernel) * _padding(kernel, AMORTISED_K)
+
+
+def _padding(kernel: Kernel, depth: int) -> float:
+    """Return the positions of K of whole steps for each of `depth` positions."""
+    return -(-depth // kernel.k_step) * kernel.k_step / depth
 
 
 def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Return vector instructions of the steady loop alone, with register copies."""
+    if kernel.in_tiles:
+        return tile_products_per_128_mac(kernel)
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
@@ -118,13 +138,23 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Return loads of inputs in the steady loop, spread over the tile."""
+    if kernel.in_tiles:
+        return _tile_loads(isa, kernel) * 128 / (kernel.rows * kernel.columns * kernel.k_step)
     registers = kernel.column_registers(isa.table.vector_bits)
     per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) / kernel.together for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
+def _tile_loads(isa: Isa, kernel: Kernel) -> int:
+    """Return the registers of vectors that a step on tiles loads: each row is copied, then loaded in a tile."""
+    grid = tile_grid(kernel)
+    return 2 * kernel.rows + isa.tiles.rows * grid.registers
+
+
 def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Return slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
+    if kernel.in_tiles:
+        return 0.0
     per_step = sum(len(p.rows) for p in kernel.passes) / kernel.together
     return isa[kernel.memory.broadcast].cost[cpu].slots * per_step * 128 / (kernel.columns * kernel.k_step)
 
@@ -147,9 +177,13 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.groups
-        # Steps load inputs.
+        # Steps load inputs, and those on tiles store the rows that they copy.
         runs = steps
-        total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
+        if kernel.in_tiles:
+            busy = tile_grid(kernel).products * isa.tiles.cycles[cpu].multiply * at_once
+            total += runs * beyond(busy, _tile_loads(isa, kernel), kernel.rows)
+        else:
+            total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
         # Outer loops load and store spilled accumulators.
         for level, inner in enumerate(loop.loops[:-1], 1):
             runs = -(-runs // inner.trip_count)
@@ -223,6 +257,9 @@ def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple
         cost = isa[op].cost[cpu]
         busy[cost.port] += times / cost.per_cycle / over
     everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
+    if kernel.in_tiles:
+        products = tile_products_per_128_mac(kernel) * _padding(kernel, depth)
+        return everything / over, {**busy, TILES: products * isa.tiles.cycles[cpu].multiply}
     return everything / over, busy
 
 

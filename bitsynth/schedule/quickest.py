@@ -17,6 +17,7 @@ from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order.list_scheduling import general_registers
 from bitsynth.kernel.order import interleave
 from bitsynth.kernel.program import Kernel, Pass, find_held_for_rows, row_program
+from bitsynth.kernel.tiles import tile_grid
 from bitsynth.schedule import cost
 from bitsynth.schedule.predicted import cycles_per_128_mac, tile_cycles_per_128_mac
 
@@ -30,6 +31,8 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     Inputs are loaded at their first use. If rows come one after the other and there are more than one,
     columns' are held for the others, as compilers do.
     """
+    if kernel.in_tiles:
+        return tile_grid(kernel).taken <= isa.tiles.registers
     if kernel.order == "steps":
         step = interleave(kernel, loop.step)
         held = {c.name for c in kernel.constants} & {a for s in step.steps for a in s.args}

@@ -41,6 +41,8 @@ ISA_SPEC = {
     "[isa.halves]": tables.HalvesTable,
     "[isa.prefetch]": tables.PrefetchTable,
     "[isa.paper]": tables.PaperTable,
+    "[isa.tiles]": tables.TilesTable,
+    "[isa.tiles.cycles.CPU]": tables.TileCycles,
     "[instr.NAME]": tables.InstrTable,
     "A cost": tables.CostTable,
     "architectures.toml": architecture.Architecture,

@@ -80,7 +80,7 @@ def test_every_probe_says_what_the_system_says(name, skip_lesser):
     if not placement.runs_natively(isa.table):
         pytest.skip(f"{name} code needs a processor with it; this one lacks it")
     asked = list(isa.table.probes)
-    text = architecture.find_architecture(isa.table.arch).probe_text()
+    text = isa.probe_text(asked)
     text += "".join(f"int {f}(void);\nint {f}(void) {{ return {c}; }}\n" for f, c in isa.table.probes.items())
     for compiler in toolchain.compilers(isa):
         runner = runner_for(isa, toolchain.compile_for(isa, {"ask.c": text}, compiler=compiler))

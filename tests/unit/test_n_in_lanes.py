@@ -59,6 +59,7 @@ FOUND = {
     ("avx512", "multiply"): ["maddubs.u8x64 + add.s16x32"] * 2,
     ("avx512", "dot"): ["dpbusd.u8x64"] * 2,
 }
+FOUND |= {("avx512_amx", method): FOUND["avx512", method] for method in ("lookup", "multiply", "dot")}
 
 
 @pytest.mark.parametrize(("isa", "method"), FOUND, ids=str)
@@ -74,6 +75,7 @@ WIDE = {
     "avx2": ["madd.s16x16 + add.s32x8"],
     "avxvnni": ["dpwssd.s16x16", "madd.s16x16 + add.s32x8"],
     "avx512": ["dpwssd.s16x32", "madd.s16x32 + add.s32x16"],
+    "avx512_amx": ["dpwssd.s16x32", "madd.s16x32 + add.s32x16"],
 }
 
 
@@ -101,7 +103,9 @@ def test_what_a_term_covers(isa):
             places = term.arguments(Value("r"), Value("c"), Value("a"))
             assert places[term.row] == "r"
             assert places[term.column] == "c"
-    assert {t.positions for t in terms.find(load.load(isa), "lookup")} == ({4, 6} if isa == "avx512" else {4})
+    assert {t.positions for t in terms.find(load.load(isa), "lookup")} == (
+        {4, 6} if isa in ("avx512", "avx512_amx") else {4}
+    )
 
 
 def numbers(isa, term, rng):

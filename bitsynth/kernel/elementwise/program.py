@@ -76,6 +76,11 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     moves: bool = False
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether its C uses tile registers: never."""
+        return False
+
+    @property
     def forms(self) -> list[str]:
         """The instruction forms used, sorted."""
         in_loop = self.loop.steps if self.loop else ()

@@ -16,7 +16,6 @@ from bitsynth.emit.command import command
 from bitsynth.emit.processors import choice
 from bitsynth.emit.render import render
 from bitsynth.files import mark
-from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library import steps
@@ -187,7 +186,7 @@ class NetworkText:
             "weight_bytes": self.weight_bytes,
             "headers": self._headers(kernels, epilogues),
             "features": self.parts.features,
-            "probe": architecture.find_architecture(isa.table.arch).probe_text(),
+            "probe": isa.probe_text(self.needs.host),
             "plain": [f"{self.name}_weights.c", f"{self.name}_features.c", POOL],
             "parts": [{"of": "", "name": self.name, "folder": "", "sources": sources, "cc_flags": self.needs.cc_flags}],
             "has_weights_file": self.has_weights_file,

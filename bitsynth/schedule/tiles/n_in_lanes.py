@@ -1,7 +1,7 @@
 """Kernels with output channels in lanes: the columns of the tile lie side by side in the lanes of a register.
 
-For the methods lookup, pairs, multiply, fip and dot. A row's input, a code or a table, is repeated over a register, and
-one instruction (a "term") multiplies it with every column of a column register:
+For the methods lookup, pairs, multiply, fip, dot and tiles. A row's input, a code or a table, is repeated over a
+register, and one instruction (a "term") multiplies it with every column of a column register:
 
     column register w0      w[0] w[1] ... w[15]        weights of 16 output channels at one position of K
     row input a0            a    a    ... a            one activation, repeated
@@ -31,7 +31,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool
 from bitsynth.kernel.inputs import STAGE_BYTES, Input, Planes, Table
 from bitsynth.kernel.packing import bit_tables, byte_tables
-from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.kernel.program import TILES, Kernel, Pass
+from bitsynth.kernel.wellformed import MAX_TILE_ROWS
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
@@ -90,7 +91,7 @@ def cheapest_kernel(
         kernel = _build_kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
         if kernel is None or not _suits_channels(kernel, channels):
             continue
-        for rows in (n for n in MORE_ROWS if n % kernel.together == 0):
+        for rows in _row_counts(isa, kernel):
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits_registers(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
@@ -110,6 +111,13 @@ def cheapest_kernel(
         kernel = msgspec.structs.replace(kernel, build=build)
         claims += rounds.claims
     return ScheduledKernel(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
+
+
+def _row_counts(isa: Isa, kernel: Kernel) -> list[int]:
+    """Return the numbers of rows that are tried: whole groups, and whole tile registers."""
+    if kernel.in_tiles:
+        return list(range(isa.tiles.rows, MAX_TILE_ROWS + 1, isa.tiles.rows))
+    return [n for n in MORE_ROWS if n % kernel.together == 0]
 
 
 def _suits_channels(kernel: Kernel, channels: int) -> bool:
@@ -175,7 +183,7 @@ def _build_kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> K
         passes=tuple(passes),
         row_terms=row_terms,
         column_terms=column_terms,
-        order="steps" if shape.term.slots > 1 else "rows",
+        order=TILES if shape.term.in_tiles else "steps" if shape.term.slots > 1 else "rows",
         code_bytes=shape.term.code_bytes,
         together=shape.term.rows,
         cross_terms=-spec.core.wgt.scale if shape.term.crosses else 0,

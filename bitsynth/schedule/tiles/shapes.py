@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from bitsynth.isa.load import Isa
+from bitsynth.kernel.tiles import inputs_of_tile
 from bitsynth.sketches.lanes.terms import ProductTerm, pairing_of
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
@@ -105,12 +106,14 @@ def tile_shapes(
 ) -> Iterator[tuple[float, TileShape]]:
     """Yield every candidate, with the least that its steady loop can cost under the model."""
     for term in terms:
-        # Also one code a byte where half of the products are saved: unpacking would take as much.
-        alone = term.looks_up or term.crosses or term.code_bytes > 1 or spec.core.wgt.encoding is Encoding.SIGNED
+        # Also one code a byte where half of the products are saved, and in tiles: unpacking would take as much.
+        alone = term.looks_up or term.crosses or term.in_tiles or term.code_bytes > 1
+        alone = alone or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits
         # Where one register of a row serves several instructions, unpacking weighs: one code a byte may be cheaper.
         per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
-        for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 and not term.crosses else (False,)):
+        may_swap = packed == 1 and not term.crosses and not term.in_tiles
+        for per_byte, swapped in product(per_bytes, (False, True) if may_swap else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
             if term.sum_lanes > 1 and not signed:  # A flush adds up signed lanes; unsigned sums would fill them sooner.
@@ -118,7 +121,7 @@ def tile_shapes(
             for digits in cut_digits(isa, term, *bits, signed=signed):
                 if not all(_fits_operands(isa, term, d, signed=signed) for d in digits):
                     continue
-                for registers, unroll in product(REGISTERS, _unrolls(term, per_byte)):
+                for registers, unroll in product(REGISTERS, _unrolls(isa, term, per_byte)):
                     shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
                     yield round(sum(_loop_cost(isa, shape, digit, model) for digit in digits), 6), shape
 
@@ -140,7 +143,7 @@ def cut_digits(
         return
     row, column = range(row_bits), range(column_bits)
     yield (Digit(row, column),)
-    if term.code_bytes > 1 or term.crosses:
+    if term.code_bytes > 1 or term.crosses or term.in_tiles:
         return
     if row_bits == MAX_BITS:
         yield tuple(Digit(half, column) for half in _cut_bits(row_bits, 2))
@@ -172,11 +175,13 @@ def chain_digits(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
             yield [tuple(heaviest_first[k : k + size]) for k in range(0, len(heaviest_first), size)]
 
 
-def _unrolls(term: ProductTerm, per_byte: int) -> list[int]:
+def _unrolls(isa: Isa, term: ProductTerm, per_byte: int) -> list[int]:
     """Return the numbers of inputs of a column that a step may take.
 
-    If an input of a row has several slots, as many as fill these.
+    If an input of a row has several slots, as many as fill these; in tiles, as many as fill a row of a tile register.
     """
+    if term.in_tiles:
+        return [inputs_of_tile(isa)]
     if term.slots > 1:
         unrolls = [max(1, term.slots // per_byte)]
     else:
@@ -217,6 +222,10 @@ def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     ports.
     """
     term = shape.term
+    if term.in_tiles:
+        cycles = isa.tiles.cycles
+        products = isa.word.lanes // term.slot_bytes * isa.tiles.rows * isa.tiles.row_bytes
+        return 128 / products * (cycles[model].multiply if model in cycles else 1.0)
     each = 1 / NEIGHBOURS if term.crosses else 1.0
     ops = dict.fromkeys(term.halves, each)
     if term.add:
