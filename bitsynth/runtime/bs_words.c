@@ -139,12 +139,10 @@ void bs_pack_each(
 {
     const size_t whole = channels / 64, words_apart = bs_packed_words(bits, channels);
     const struct rests rests = {channels % 64, apart, words_apart};
-    if (rests.channels == 0 && apart == channels) {
-        BS_BY_BITS(bs_gather_words, bits, pixels * whole, codes, words);
-        return;
-    }
-    for (size_t x = 0; x < pixels && whole > 0; ++x)
-        BS_BY_BITS(bs_gather_words, bits, whole, codes + x * apart, words + x * words_apart);
+    const int joined = rests.channels == 0 && apart == channels;
+    const size_t runs = joined ? 1 : pixels, words_of_run = joined ? pixels * whole : whole;
+    for (size_t x = 0; x < runs && whole > 0; ++x)
+        BS_BY_BITS(bs_gather_words, bits, words_of_run, codes + x * apart, words + x * words_apart);
     if (rests.channels > 0)
         BS_BY_BITS(gather_rests, bits, pixels, rests, codes + 64 * whole, words + whole * bits);
 }
@@ -159,15 +157,13 @@ void bs_unpack_each(
 {
     const size_t whole = channels / 64, words_apart = bs_packed_words(bits, channels);
     const struct rests rests = {channels % 64, apart, words_apart};
-    if (rests.channels == 0 && apart == channels) {
-        BS_BY_BITS(bs_expand_words, bits, pixels * whole, words, codes);
-        return;
-    }
-    /* Those first: behind them the next pixel's are written to, as above. */
+    const int joined = rests.channels == 0 && apart == channels;
+    const size_t runs = joined ? 1 : pixels, words_of_run = joined ? pixels * whole : whole;
+    /* Channels beyond whole words first: behind them the next pixel's are written to. */
     if (rests.channels > 0)
         BS_BY_BITS(expand_rests, bits, pixels, rests, words + whole * bits, codes + 64 * whole);
-    for (size_t x = 0; x < pixels && whole > 0; ++x)
-        BS_BY_BITS(bs_expand_words, bits, whole, words + x * words_apart, codes + x * apart);
+    for (size_t x = 0; x < runs && whole > 0; ++x)
+        BS_BY_BITS(bs_expand_words, bits, words_of_run, words + x * words_apart, codes + x * apart);
 }
 
 void bs_pack_codes(size_t bits, size_t channels, const uint8_t *codes, uint64_t *words)

@@ -182,7 +182,7 @@ FAST = [
     if re.search(r"a(2u_w1|4u_w4|3u_w3)b", p.name) and len(p.relative_to(paths.shipped_kernels()).parts) == 2
 ][::3]
 # A sample is enough: emission itself refuses a form that the proof does not list, for every kernel.
-KERNELS = sorted({*FAST, *SHIPPED[::12]})
+KERNELS = sorted({*FAST, *SHIPPED[::24]})
 DEPTHWISE_KERNELS = shipped("*/**/bs_dw_*.json")[::6]
 ELEMENTS = shipped("*/elementwise/*.json")[::10]
 
