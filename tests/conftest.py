@@ -152,8 +152,8 @@ def models() -> Path:
 @pytest.fixture(scope="session")
 def network_models() -> Path:
     """The folder of trained networks as graphs, BITSYNTH_NETWORK_MODELS or beside that of `models`; as that."""
-    beside = os.environ.get("BITSYNTH_MODELS") or Path(__file__).parent / "models"
-    return _folder("BITSYNTH_NETWORK_MODELS", Path(beside).absolute().parent / "network_models")
+    others = os.environ.get("BITSYNTH_MODELS") or Path(__file__).parent / "models"
+    return _folder("BITSYNTH_NETWORK_MODELS", Path(others).absolute().parent / "network_models")
 
 
 def _folder(variable: str, otherwise: Path) -> Path:

@@ -119,10 +119,10 @@ def quantlab(clone: Path | None) -> tuple[str, Runner]:
 
     def run(case: Case) -> Any:
         p = {k: torch.from_numpy(np.array(v, np.float64)) for k, v in parameters(case).items()}
-        made = scope["RequantShift"](
+        result = scope["RequantShift"](
             p["m"], p["a"], int(p["n_levels_out"]), signed=bool(p["signed"]), D=p["div"], requant_node=False
         )
-        return made(torch.from_numpy(case.feed["x"].astype(np.float64))).numpy()
+        return result(torch.from_numpy(case.feed["x"].astype(np.float64))).numpy()
 
     return f"quantlib {commit_of(clone)}", run
 

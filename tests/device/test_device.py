@@ -77,8 +77,8 @@ def test_bench_resnet18_on_a_board(server, skip_isa, capsys, tmp_path):
     server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator("neon", skip_isa)))
     command = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--baseline", "", "--device", "board"]
     assert main([*command, "--isa", "neon", "--device-runner", "board-emulator", "--rounds", "1"]) == 0
-    assert "neon: 1 layer right on " in (said := capsys.readouterr().out)
-    assert "run by board-emulator, so no times" in said.replace("\n", " ")
+    assert "neon: 1 layer right on " in (output := capsys.readouterr().out)
+    assert "run by board-emulator, so no times" in output.replace("\n", " ")
     server.tool("python3", "exit 1")
     assert main([*command, "--rounds", "2", "--json", str(tmp_path / "x.json")]) == 0
     rows = json.loads((tmp_path / "x.json").read_text())["reports"][0]["rows"]
@@ -133,10 +133,10 @@ def soon(seconds):
 
 def in_turn(board, isa, repeats):
     """What the board makes of one program with all kernels, whose layers take turns."""
-    made, codes = two_schedules(isa)
-    right = made[0].run(codes)
-    work = [job.Work(x.schedule.method, x, codes, right) for x in made]
-    one = program.compile_program(made)
+    result, codes = two_schedules(isa)
+    right = result[0].run(codes)
+    work = [job.Work(x.schedule.method, x, codes, right) for x in result]
+    one = program.compile_program(result)
     sampling = job.Sampling(repeats, together=len(work), sample_ns=10**6, times_float=False)
     return board.run(one, work, 1, sampling, soon(60))
 
@@ -213,7 +213,7 @@ def test_a_wrong_result_is_refuted(server, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("nowhere", "nowhere: no such host: check its name"),
         ("refusing", "refusing: it refuses connections: is its ssh server running"),
@@ -222,10 +222,10 @@ def test_a_wrong_result_is_refuted(server, monkeypatch):
         ("changed", "changed: its host key is not the one that is known"),
     ],
 )
-def test_a_board_that_cannot_be_reached(server, name, said):
+def test_a_board_that_cannot_be_reached(server, name, message):
     with pytest.raises(ToolError) as caught, Device(name):
         pass
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
@@ -287,9 +287,9 @@ def test_what_a_board_says_is_shown_and_not_obeyed(server, capsys):
     server.tool("uname", r"printf '\033]0;owned\007\033[2J\n'")
     argv = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--w-bits", "1", "--device", "board"]
     assert main([*argv, "--isa", "neon"]) == 4
-    said = "".join(capsys.readouterr())
-    assert r"board is \x1b]0;owned" in said
-    assert "\x1b" not in said
+    text = "".join(capsys.readouterr())
+    assert r"board is \x1b]0;owned" in text
+    assert "\x1b" not in text
 
 
 def test_a_killed_runner(server):
@@ -301,20 +301,20 @@ def test_a_killed_runner(server):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("limits", "kind", "said"),
+    ("limits", "kind", "message"),
     [
         ("-s 64 -v 20000", RunFailed, "board: the runner failed with exit code 11: not enough memory"),
         ("-s 64000 -v 20000", ToolError, "board: the system gives no thread"),
     ],
 )
-def test_a_board_that_gives_too_little(server, limits, kind, said):
+def test_a_board_that_gives_too_little(server, limits, kind, message):
     """Memory for a job may be had for another one, threads may not."""
     size, address_space = limits.split(" -v ")
     server.tool("little", f'ulimit {size}\nulimit -v {address_space}\nexec "$@"')
     layer = Conv2d(np.ones((512, 1, 1, 1), int), 1, 1)
     with Device("board", emulator="little") as board, pytest.raises(ToolError) as caught:
         board.measure([("large", layer, np.zeros((1, 128, 128, 1), np.uint8))])
-    assert (type(caught.value), str(caught.value)) == (kind, said)
+    assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
 @pytest.mark.slow
@@ -414,15 +414,15 @@ def test_names_that_are_no_hosts(name):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"threads": 0}, "threads must be a whole number from 1 to 256, not 0"),
         ({"repeats": 0}, "repeats must be a whole number from 1"),
         ({"repeats": True}, "repeats must be a whole number from 1"),
     ],
 )
-def test_numbers_out_of_range_are_refused(change, said):
-    with pytest.raises(SpecError, match=said):
+def test_numbers_out_of_range_are_refused(change, message):
+    with pytest.raises(SpecError, match=message):
         Device("board").measure(layers("auto")[:1], **change)
 
 
@@ -439,8 +439,8 @@ def runner():
     """The program for this machine, and a layer's job."""
     name, layer, codes = layers("auto")[0]
     work = job.Work.of(name, layer, codes)
-    made = program.compile_program([layer])
-    return made.path, job.pack([work], made, 1, job.Sampling(2))
+    result = program.compile_program([layer])
+    return result.path, job.pack([work], result, 1, job.Sampling(2))
 
 
 def ran(runner, data, tmp_path, *, stdin):

@@ -58,11 +58,11 @@ def test_a_processor_has_its_kind(text, kind):
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [("0x0", "none"), ("0x2", "clock capped"), ("0x80000", "at the soft temperature limit since boot"), ("odd", "")],
 )
-def test_throttling_is_described_in_words(word, said):
-    assert Facts.parse(f"throttled {word}\n").throttled == said
+def test_throttling_is_described_in_words(word, message):
+    assert Facts.parse(f"throttled {word}\n").throttled == message
 
 
 @pytest.mark.parametrize("text", ["", "\n", "Welcome!\n", "bits many\ncores -1\nclock_khz \n"])

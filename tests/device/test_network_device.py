@@ -23,8 +23,10 @@ FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qon
 
 def small(isa):
     """A network of one step of plain C."""
-    made = Small()
-    return Network(lower(made.build((made.add("neg", made.codes("x", (1, 64), -1, 1, 0.5)),)), NetworkTarget(isa)))
+    result = Small()
+    return Network(
+        lower(result.build((result.add("neg", result.codes("x", (1, 64), -1, 1, 0.5)),)), NetworkTarget(isa))
+    )
 
 
 @pytest.mark.slow
@@ -40,9 +42,9 @@ def test_a_network_is_checked_under_an_emulator_and_not_timed(server, skip_isa):
 def test_the_commands_on_a_board(server, tmp_path, capsys, skip_isa):
     """This processor times a network and its steps; by an emulator its self-test is right."""
     server.tool("python3", "exit 1")
-    told = tmp_path / "x.json"
-    assert main(["bench", "network", str(FASHION), "--device", "board", "--rounds", "2", "--json", str(told)]) == 0
-    found = json.loads(told.read_text())["network"]
+    facts = tmp_path / "x.json"
+    assert main(["bench", "network", str(FASHION), "--device", "board", "--rounds", "2", "--json", str(facts)]) == 0
+    found = json.loads(facts.read_text())["network"]
     assert [p["name"] for p in found["peers"]] == ["bitsynth"]
     assert all(s["nanoseconds"] > 0 and s["parts"] is None for s in found["steps"])
     assert set(found["board"]) == {"before", "after"}
@@ -57,9 +59,9 @@ def test_the_commands_on_a_board(server, tmp_path, capsys, skip_isa):
 
 
 def test_a_wrong_self_test_is_told_by_its_step():
-    said = '{"network": 1}\nstep 3, conv: codes differs\n\n{"right": false}\n'
+    message = '{"network": 1}\nstep 3, conv: codes differs\n\n{"right": false}\n'
     with pytest.raises(Refuted, match="wrong on board: step 3, conv: codes differs"):
-        read_network(said, 4, "board")
+        read_network(message, 4, "board")
 
 
 def test_an_answer_that_is_cut_short_is_refused():

@@ -95,8 +95,8 @@ def answer(capsys):
         assert main([*argv, "--json"]) == 0
         out, err = capsys.readouterr()
         assert err == ""
-        (said,) = json.loads(out)
-        return said
+        (fields,) = json.loads(out)
+        return fields
 
     return run
 
@@ -106,16 +106,16 @@ def layer():
 
 
 def test_a_study_runs_on_one_board(server, command, answer):
-    said = answer(*command, *on("board"), "--trials", "1")
+    text = answer(*command, *on("board"), "--trials", "1")
     assert server.left() == []
-    assert (said["trials"], said["failures"]) == (1, [])
-    (board,) = said["boards"]
+    assert (text["trials"], text["failures"]) == (1, [])
+    (board,) = text["boards"]
     assert (board["host"], board["trials"], board["lost"]) == ("board", 1, "")
-    for facts in (board["before"], board["after"], said["board"]):
+    for facts in (board["before"], board["after"], text["board"]):
         assert f"{here().bits}-bit {here().machine}" in facts
         assert here().kernel in facts
-    assert said["processor"] == here().kind
-    assert msgspec.to_builtins(layer().schedule) == said["schedule"]
+    assert text["processor"] == here().kind
+    assert msgspec.to_builtins(layer().schedule) == text["schedule"]
     assert f"(tuned on {here().kind}, " in layer().explain()
 
 
@@ -123,18 +123,18 @@ def test_a_study_runs_on_one_board(server, command, answer):
 def test_a_study_goes_on(server, command, study, capsys):
     for trials, measured in ((2, 2), (3, 1)):
         assert main([*command, *on("board"), "--trials", str(trials)]) == 0
-        said = capsys.readouterr().out
-        assert said.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")
-        assert f"own  board, {measured} trial" in said
+        output = capsys.readouterr().out
+        assert output.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")
+        assert f"own  board, {measured} trial" in output
     assert study.read_text().count(MEASURED) == 3
 
 
 @pytest.mark.slow
 def test_two_boards_share_a_study(server, boards, command, answer, study):
-    said = answer(*command, *on("left", "right"), "--trials", "7")
-    counts = {x["host"]: x["trials"] for x in said["boards"]}
+    text = answer(*command, *on("left", "right"), "--trials", "7")
+    counts = {x["host"]: x["trials"] for x in text["boards"]}
     assert set(counts) == {"left", "right"}
-    assert sum(counts.values()) == said["trials"] == study.read_text().count(MEASURED) == 7
+    assert sum(counts.values()) == text["trials"] == study.read_text().count(MEASURED) == 7
     assert min(counts.values()) > 0
     assert server.left() == []
 
@@ -162,8 +162,8 @@ def states(study):
 @pytest.mark.slow
 def test_the_last_board_disappears(before_run, command, study, fails, answer):
     before_run(3, CUT_OFF)
-    said = fails(4, *command, *on("board"), "--trials", "4")
-    assert said.startswith("error: board: the connection was lost: ")
+    message = fails(4, *command, *on("board"), "--trials", "4")
+    assert message.startswith("error: board: the connection was lost: ")
     assert study.read_text().count(MEASURED) == 2
     assert states(study).count(TrialState.RUNNING) == 0
     again = answer(*command, *on("board"), "--trials", "4")
@@ -173,17 +173,17 @@ def test_the_last_board_disappears(before_run, command, study, fails, answer):
 @pytest.mark.slow
 def test_a_killed_runner_loses_its_trial(before_run, command, answer):
     before_run(2, "kill -9 $$")
-    said = answer(*command, *on("board"), "--trials", "3")
-    assert said["failures"] == ["board: the runner was killed by SIGKILL, perhaps for want of memory"]
-    assert (said["trials"], said["boards"][0]["trials"], said["boards"][0]["lost"]) == (3, 2, "")
+    text = answer(*command, *on("board"), "--trials", "3")
+    assert text["failures"] == ["board: the runner was killed by SIGKILL, perhaps for want of memory"]
+    assert (text["trials"], text["boards"][0]["trials"], text["boards"][0]["lost"]) == (3, 2, "")
 
 
 @pytest.mark.slow
 def test_a_runner_that_does_not_end_loses_its_trial(before_run, command, answer):
     before_run(2, "exec cat")
-    said = answer(*command, *on("board"), "--trials", "3", "--timeout-s", "20")
-    assert said["failures"] == ["board: took longer than 20 s"]
-    assert (said["trials"], said["boards"][0]["trials"]) == (3, 2)
+    text = answer(*command, *on("board"), "--trials", "3", "--timeout-s", "20")
+    assert text["failures"] == ["board: took longer than 20 s"]
+    assert (text["trials"], text["boards"][0]["trials"]) == (3, 2)
 
 
 @pytest.mark.slow
@@ -191,8 +191,8 @@ def test_a_board_that_dies_with_its_runner_fails_no_schedule(server, before_run,
     """It accepts connections and loses them."""
     server.tool("cut-off", CUT_OFF)
     before_run(2, f"cp {server.bin}/cut-off {server.bin}/sh\nexec sleep 600")
-    said = fails(4, *command, *on("board"), "--trials", "3", "--timeout-s", "20")
-    assert said.startswith("error: board: the connection was lost: ")
+    message = fails(4, *command, *on("board"), "--trials", "3", "--timeout-s", "20")
+    assert message.startswith("error: board: the connection was lost: ")
     (server.bin / "sh").unlink()
     again = answer(*command, *on("board"), "--trials", "3")
     assert (again["failures"], again["boards"][0]["trials"]) == ([], 2)
@@ -201,9 +201,9 @@ def test_a_board_that_dies_with_its_runner_fails_no_schedule(server, before_run,
 @pytest.mark.slow
 def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, study, fails):
     before_run(1, "kill -9 $$")
-    said = fails(4, *command, *on("board"))
+    message = fails(4, *command, *on("board"))
     assert re.match(
-        "error: the default schedule, .*, cannot be measured: board: the runner was killed by SIGKILL", said
+        "error: the default schedule, .*, cannot be measured: board: the runner was killed by SIGKILL", message
     )
     assert study.read_text().count(MEASURED) == 0
 
@@ -216,15 +216,15 @@ def test_other_results_are_refuted(server, command, fails, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("nowhere", "nowhere: no such host: check its name"),
         ("refusing", "refusing: it refuses connections: is its ssh server running"),
         ("stranger", "stranger: it accepts none of your keys: try `ssh-copy-id stranger`"),
     ],
 )
-def test_a_board_that_cannot_be_reached(server, command, fails, study, name, said):
-    assert fails(4, *command, *on("board", name)).startswith(f"error: {said}")
+def test_a_board_that_cannot_be_reached(server, command, fails, study, name, message):
+    assert fails(4, *command, *on("board", name)).startswith(f"error: {message}")
     assert not study.exists()
 
 
@@ -235,16 +235,16 @@ def test_a_name_that_is_no_host(command, fails):
 @pytest.mark.parametrize("file", quick(["runner"], of=["runner", "job"]))
 def test_a_full_disk(server, command, fails, study, file):
     server.tool("mktemp", f'd=$({shutil.which("mktemp")} "$@") && ln -s /dev/full "$d/{file}.part" && echo "$d"')
-    said = fails(4, *command, *on("board"))
-    assert said.startswith(f"error: board: its disk is full: no room for {file} in {server.tmp}")
+    message = fails(4, *command, *on("board"))
+    assert message.startswith(f"error: board: its disk is full: no room for {file} in {server.tmp}")
     assert states(study).count(TrialState.RUNNING) == 0
 
 
 def test_a_board_of_another_architecture_is_refused(server, command, fails):
     elsewhere = "avx2" if features.arch() == "aarch64" else "neon"
-    said = fails(4, *command, "--isa", elsewhere, *on("board"))
-    assert f"error: board is {here().machine}, 64-bit: it does not run {elsewhere} code, which is for " in said
-    assert HERE[0] in said
+    message = fails(4, *command, "--isa", elsewhere, *on("board"))
+    assert f"error: board is {here().machine}, 64-bit: it does not run {elsewhere} code, which is for " in message
+    assert HERE[0] in message
 
 
 def test_a_processor_that_lacks_features(server, command, fails):
@@ -257,20 +257,20 @@ def test_an_emulator_is_refused(server, command, fails):
     server.tool("systemd-detect-virt", "echo qemu")
     want = "board runs programs by {}, and an emulator tells no time: name a board whose own processor runs {}"
     assert want.format("qemu, a whole system", HERE[0]) in fails(2, *command, *on("board"))
-    said = fails(2, *command, "--isa", "neon", *on("board"), "--device-runner", "qemu-aarch64")
-    assert want.format("qemu-aarch64", "neon") in said
+    message = fails(2, *command, "--isa", "neon", *on("board"), "--device-runner", "qemu-aarch64")
+    assert want.format("qemu-aarch64", "neon") in message
 
 
 def test_boards_with_unlike_processors_are_refused(server, boards, command, fails, tmp_path):
     server.processor(f"cd {tmp_path}; for n in A53 A72; do mkdir $n 2>/dev/null && exec echo Model name: $n; done")
-    said = fails(2, *command, *on("left", "right"))
-    assert "error: left has A53, right A72: what is fast on one need not be on the other" in said
+    message = fails(2, *command, *on("left", "right"))
+    assert "error: left has A53, right A72: what is fast on one need not be on the other" in message
 
 
 @pytest.mark.skipif(not here().boot, reason="this system does not say when it was started")
 def test_two_names_of_one_board(server, command, fails, study):
-    said = fails(2, *command, *on("left", "board", "right"))
-    assert said.startswith("error: left and board are one board: ")
+    message = fails(2, *command, *on("left", "board", "right"))
+    assert message.startswith("error: left and board are one board: ")
     assert not study.exists()
 
 
@@ -281,8 +281,8 @@ def test_studies_and_results_are_of_one_kind_of_processor(server, command, fails
     assert "(default; what was tuned on A53 is for that alone" in layer().explain()
     for name in ("lscpu", "sed"):
         (server.bin / name).unlink()
-    said = fails(2, *command, *on("board"))
-    assert "has a study of this layer made with another compiler, other kernels, another processor or" in said
+    message = fails(2, *command, *on("board"))
+    assert "has a study of this layer made with another compiler, other kernels, another processor or" in message
 
 
 @pytest.mark.slow

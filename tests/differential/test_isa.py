@@ -236,8 +236,8 @@ def test_a_probe_that_denies_what_runs_is_refuted(name, skip_isa):
 def test_a_system_that_an_emulator_runs_is_said_to_be_one(monkeypatch):
     """It runs its own forms natively, as it sees it."""
     monkeypatch.setattr(harness, "here", lambda: Facts(emulator="an emulator of programs"))
-    made = [SimpleNamespace(compiler=SimpleNamespace(version="gcc 12"))]
-    monkeypatch.setattr(harness, "compile_libraries", lambda isa, forms, compiler: made)
+    items = [SimpleNamespace(compiler=SimpleNamespace(version="gcc 12"))]
+    monkeypatch.setattr(harness, "compile_libraries", lambda isa, forms, compiler: items)
     monkeypatch.setattr(harness, "_start_runner", lambda isa, group: SimpleNamespace(description="natively on aarch64"))
     by, _ = harness.captures(load.load("neon"), [])
     assert by == "gcc 12, natively on aarch64, in a system run by an emulator of programs"

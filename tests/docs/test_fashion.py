@@ -82,8 +82,8 @@ def test_without_pytorch_it_says_how_to_get_it(monkeypatch, capsys, tmp_path):
 
 def test_an_evaluation_is_noted(monkeypatch, capsys, tmp_path):
     write(tmp_path)
-    told = iter(np.eye(10)[[0, 1, 7]])
-    monkeypatch.setattr(bitsynth, "compile", lambda model: lambda picture: next(told))
+    messages = iter(np.eye(10)[[0, 1, 7]])
+    monkeypatch.setattr(bitsynth, "compile", lambda model: lambda picture: next(messages))
     (tmp_path / "net.json").write_text('{"accuracy": {"trainer": 0.5}}')
     script(["--data", tmp_path, "--evaluate", tmp_path / "net_qonnx.onnx"], monkeypatch)
     assert "classifies 66.67% of 3 test images correctly" in capsys.readouterr().out

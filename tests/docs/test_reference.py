@@ -106,10 +106,10 @@ def test_every_key_of_an_instruction_set(heading, struct):
 
 
 def test_every_figure_of_a_processor_that_does_not_say_its_own():
-    said = {names([row])[0]: row[2] for row in sections("reference/isa-spec.md")["[isa.cpu.NAME]"][1:]}
+    by_name = {names([row])[0]: row[2] for row in sections("reference/isa-spec.md")["[isa.cpu.NAME]"][1:]}
     for field in msgspec.structs.fields(tables.CpuTable):
         if type(field.default) in (int, float):
-            assert said[field.encode_name] == f"{field.default:,}".removesuffix(".0")
+            assert by_name[field.encode_name] == f"{field.default:,}".removesuffix(".0")
 
 
 def test_every_table_of_an_instruction_set_is_looked_at():
@@ -194,11 +194,11 @@ def variables(path):
 
 def test_every_error_and_its_exit_code():
     rows = sections("reference/errors.md")["Errors and exit codes"][1:]
-    said = {names([row])[0]: int(row[1]) for row in rows if names([row])}
+    by_name = {names([row])[0]: int(row[1]) for row in rows if names([row])}
     kinds = [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BitsynthError)
     ]
-    assert said == {kind.__name__: kind.exit_code for kind in kinds if kind is not errors.BitsynthError}
+    assert by_name == {kind.__name__: kind.exit_code for kind in kinds if kind is not errors.BitsynthError}
     (signals,) = (row[1] for row in rows if row[0] == "a signal")
     assert {int(code) for code in signals.split(", ")} == {128 + number for number in interrupts.SIGNALS}
 
@@ -233,8 +233,8 @@ def test_every_function_of_a_layer_in_c():
 
 
 def test_every_function_of_a_network_in_c():
-    made, _ = by_hand("avx2")
-    header = NetworkText("net", made, plan_arena(made)).own()["net.h"]
+    result, _ = by_hand("avx2")
+    header = NetworkText("net", result, plan_arena(result)).own()["net.h"]
     text = (DOCS / "reference" / "c-abi.md").read_text(encoding="utf-8")
     declared = re.findall(r"\bnet(_\w+)\(", header)
     assert {"_run", "_run_steps", "_step", "_selftest"} <= set(declared)
@@ -246,23 +246,23 @@ def test_every_function_of_a_network_in_c():
 def test_every_folder_and_the_order_of_imports():
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     layers = [name for layer in contract[0]["layers"] for name in layer.split(" | ")]
-    said = [name.rstrip("/") for name in names(sections("develop/architecture.md")["Architecture"])]
-    assert said[: len(layers)] == layers
+    texts = [name.rstrip("/") for name in names(sections("develop/architecture.md")["Architecture"])]
+    assert texts[: len(layers)] == layers
 
 
 def test_every_folder_of_tests():
-    said = [
+    texts = [
         name for row in sections("develop/testing.md")["Testing"] for name in names([row]) if name.startswith("tests/")
     ]
     folders = (p for p in (ROOT / "tests").iterdir() if p.is_dir() and p.name != "__pycache__")
-    assert sorted(said) == sorted(f"tests/{p.name}" for p in folders)
+    assert sorted(texts) == sorted(f"tests/{p.name}" for p in folders)
 
 
 def test_every_benchmark_is_on_the_page():
-    said = names(sections("develop/measuring.md")["Measuring"])
-    assert [name for name in said if not (ROOT / "benchmarks" / name).is_file()] == []
+    text = names(sections("develop/measuring.md")["Measuring"])
+    assert [name for name in text if not (ROOT / "benchmarks" / name).is_file()] == []
     scripts = {p.name for p in (ROOT / "benchmarks").glob("*.py") if "__main__" in p.read_text(encoding="utf-8")}
-    assert scripts - {"remeasure.py"} == set(said)
+    assert scripts - {"remeasure.py"} == set(text)
 
 
 def test_every_extra_that_is_named_exists():

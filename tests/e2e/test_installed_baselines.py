@@ -34,7 +34,7 @@ def package(request):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_variant_is_right_and_timed(package, threads):
     with ExitStack() as stack:
-        found = start(stack, [package], "avx512", threads, LAYERS, lambda said: None)
+        found = start(stack, [package], "avx512", threads, LAYERS, lambda message: None)
         assert found.left_out == {}
         assert {p.variant for p in found.baselines} == VARIANTS[package]
         for baseline in found.baselines:
@@ -86,7 +86,7 @@ def test_a_cap_reaches_the_package(package):
     if not features.matches(load("avx2").table):
         pytest.skip("code needs a processor with avx2; this one lacks it")
     with ExitStack() as stack:
-        found = start(stack, [package], "avx2", 1, ["C11"], lambda said: None)
+        found = start(stack, [package], "avx2", 1, ["C11"], lambda message: None)
     if package == "torch":
         assert found.about["torch"]["instructions"] == "AVX2"
     elif package == "openvino":

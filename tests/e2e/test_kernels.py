@@ -351,6 +351,6 @@ def test_in_the_order_of_an_in_order_processor(method, widths, encoding, rows):
     weights = "bipolar" if encoding == "unsigned" else "signed"
     found = bitsynth.get_kernel("neon", widths[0], widths[1], encoding, weights, method=method, channels=64)
     k = found.with_rows(rows).with_order("a53")
-    for made in (k, k.with_flushes(40)):
-        for length in (1, made.entry.kernel.k_step * 7 + 1, 700):
-            check(made, rows + 1, length, made.entry.kernel.columns + 3, ("random", "max"))
+    for each in (k, k.with_flushes(40)):
+        for length in (1, each.entry.kernel.k_step * 7 + 1, 700):
+            check(each, rows + 1, length, each.entry.kernel.columns + 3, ("random", "max"))

@@ -119,7 +119,7 @@ def runtimes(skip_isa):
         }
         return runner_for(load(isa), toolchain.compile_for(load(isa), sources))
 
-    return kernel, {name: [runtime(isa, made) for isa in (ISA, OTHER)] for name, made in PROGRAMS.items()}
+    return kernel, {name: [runtime(isa, each) for isa in (ISA, OTHER)] for name, each in PROGRAMS.items()}
 
 
 PROGRAMS = {

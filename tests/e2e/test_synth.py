@@ -104,7 +104,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, pairs, multiply, fip, dot"),
         ({"sketch": "guess"}, "unknown sketch 'guess'; known: exact, paper"),
@@ -112,8 +112,8 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
         ({"sketch": "paper", "model": "ops"}, "the paper's sketch counts bits and minimizes length"),
     ],
 )
-def test_choices_that_do_not_exist(fields, said):
-    with pytest.raises(SpecError, match=said):
+def test_choices_that_do_not_exist(fields, message):
+    with pytest.raises(SpecError, match=message):
         KernelOptions(**fields)
 
 
@@ -148,7 +148,7 @@ def test_a_kernel_for_a_processor():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"method": "popcount"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --method popcount`"),
         ({"cpu": "zen5"}, "run `bitsynth synth --isa avx2 --act-bits 4 --w-bits 3 --cpu zen5`"),
@@ -157,8 +157,8 @@ def test_a_kernel_for_a_processor():
         ({"method": "guess"}, "unknown method 'guess'"),
     ],
 )
-def test_kernels_that_are_not_cached(options, said, tmp_path, monkeypatch):
+def test_kernels_that_are_not_cached(options, message, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path)
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         get_kernel("avx2", 4, 3, **options)

@@ -66,10 +66,10 @@ def test_two_trials_and_one_more(command, capsys):
     assert f"(tuned on {here().kind}, " in layer.explain()
     assert f"-{re.sub('[^a-z0-9]+', '-', here().kind.lower())}.journal" in answer["study"]
     assert main([*command, "--trials", "3"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")
-    assert f"wrote  {answer['stored']}" in said
-    assert f"study  {answer['study']}" in said
+    output = capsys.readouterr().out
+    assert output.startswith("layer  default ms  tuned ms  ratio  trials  failed  schedule\nown")
+    assert f"wrote  {answer['stored']}" in output
+    assert f"study  {answer['study']}" in output
 
 
 @pytest.mark.usefixtures("timed")

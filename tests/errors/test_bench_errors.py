@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("user")
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--isa", "sparc"], "unknown instruction set 'sparc'"),
         (["--isa", "avx2,"], "unknown instruction set ''"),
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("user")
         (["--json"], "'--json'"),
     ],
 )
-def test_bad_arguments_are_refused(fails, argv, said):
-    assert said in fails(2, *KERNELS, *argv)
+def test_bad_arguments_are_refused(fails, argv, message):
+    assert message in fails(2, *KERNELS, *argv)
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--layers", "C1"], "--layers: unknown 'C1'; known: C2, C3"),
         (["--act-bits", ""], "--act-bits: want bits from 1 to 8"),
@@ -45,8 +45,8 @@ def test_bad_arguments_are_refused(fails, argv, said):
         (["--isa", "sparc"], "unknown instruction set 'sparc'"),
     ],
 )
-def test_bad_arguments_of_layers(fails, argv, said):
-    assert said in fails(2, *LAYERS, *argv)
+def test_bad_arguments_of_layers(fails, argv, message):
+    assert message in fails(2, *LAYERS, *argv)
 
 
 def test_layers_are_not_timed_under_an_emulator(fails):
@@ -56,8 +56,8 @@ def test_layers_are_not_timed_under_an_emulator(fails):
 
 def test_no_kernel_of_a_set(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path)
-    said = "no cached kernel for avx2; `bitsynth synth --isa avx2 --act-bits 2 --w-bits 1` makes one"
-    assert said in fails(2, *KERNELS, "--isa", "avx2")
+    message = "no cached kernel for avx2; `bitsynth synth --isa avx2 --act-bits 2 --w-bits 1` makes one"
+    assert message in fails(2, *KERNELS, "--isa", "avx2")
 
 
 @pytest.mark.skipif(features.arch() != "x86_64", reason="its compiler makes no code for x86")
@@ -81,8 +81,8 @@ def test_a_missing_compiler_is_reported(fails, monkeypatch, tmp_path):
 def test_a_package_that_is_missing(fails, monkeypatch, tmp_path, package):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else real(name, *rest))
-    said = fails(4, *AVX2, "--plot", str(tmp_path / "plot"))
-    assert f"the package {package} is not installed: pip install 'bitsynth[bench]'" in said
+    message = fails(4, *AVX2, "--plot", str(tmp_path / "plot"))
+    assert f"the package {package} is not installed: pip install 'bitsynth[bench]'" in message
 
 
 def test_files_that_cannot_be_written(fails, tmp_path):

@@ -322,8 +322,8 @@ def test_a_compiler_that_writes_nothing_is_named(isa, cache, tmp_path, body, out
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_one_line(isa, tmp_path, number):
-    said = f"fatal error: error in backend: IO failure on output stream: {os.strerror(number)}"
-    compiler = fake(tmp_path, f"echo '{said}'; echo PLEASE submit a bug report; echo Stack dump:; exit 1")
+    message = f"fatal error: error in backend: IO failure on output stream: {os.strerror(number)}"
+    compiler = fake(tmp_path, f"echo '{message}'; echo PLEASE submit a bug report; echo Stack dump:; exit 1")
     with pytest.raises(ToolError) as caught:
         toolchain.compile_for(isa, GOOD, compiler=compiler)
     why = f"cannot use the build cache {cache_folder()}: {os.strerror(number)}"
@@ -337,8 +337,8 @@ def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
     path.write_bytes(b"")
     log.unlink()
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: toolchain.compile_for(isa, GOOD, compiler=compiler), range(4)))
-    assert made == [path] * 4
+        result = list(pool.map(lambda _: toolchain.compile_for(isa, GOOD, compiler=compiler), range(4)))
+    assert result == [path] * 4
     assert len(log.read_text().splitlines()) == 2  # to an object, to a library
     assert sorted(p.name for p in path.parent.iterdir()) == ["a.c", "library.so", "sha256"]
     assert answer(isa, compiler=compiler) == 42

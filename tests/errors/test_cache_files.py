@@ -128,7 +128,7 @@ def test_an_edited_cache_file_is_refused(fails, stored, change):
     refused(fails, stored, change, True, "does not check")
 
 
-def refused(fails, stored, change, resealed, said):
+def refused(fails, stored, change, resealed, message):
     edited(stored, change, resealed)
     for argv in (
         SYNTH,
@@ -136,7 +136,7 @@ def refused(fails, stored, change, resealed, said):
         ["show", shipped_file().stem],
         ["show", shipped_file().stem, "--c"],
     ):
-        assert said in fails(2, *argv)
+        assert message in fails(2, *argv)
 
 
 def one_claim_more(facts):
@@ -165,8 +165,8 @@ def test_a_forged_claim_is_refuted_by_solving_again(fails, works, stored, change
     """The proof of the product stands, so the kernel can be used; what the file claims besides is not believed."""
     edited(stored, change, resealed=True)
     assert works(*SYNTH)["proved"]
-    said = fails(1, "verify", shipped_file().stem)
-    assert f"solved again, the sketches give other {FORGED[change]} than the file claims" in said
+    message = fails(1, "verify", shipped_file().stem)
+    assert f"solved again, the sketches give other {FORGED[change]} than the file claims" in message
 
 
 def test_a_stored_sentence_is_not_told_as_a_fact(works, stored, capsys):
@@ -235,9 +235,9 @@ def test_a_broken_cache_file_is_refused(fails, works, stored, how):
         data = BROKEN[how](file.read())
     with open(stored, "wb") as file:
         file.write(data)
-    said = fails(2, *SYNTH)
-    assert str(stored) in said
-    assert "delete it, or run `bitsynth synth --fresh`" in said
+    message = fails(2, *SYNTH)
+    assert str(stored) in message
+    assert "delete it, or run `bitsynth synth --fresh`" in message
     fails(2, "verify", shipped_file().stem)
     os.unlink(stored)
     assert works(*SYNTH)["cached"]

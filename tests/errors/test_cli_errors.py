@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("user")
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--isa", "sparc", *WIDTHS], f"unknown instruction set 'sparc'; known: {KNOWN}"),
         (["--isa", "ne[b]on", *WIDTHS], "unknown instruction set 'ne[b]on'"),
@@ -56,8 +56,8 @@ pytestmark = pytest.mark.usefixtures("user")
         (["--isa", "neon", "--act-bits", "3", "--w-bits", "1", "--act-encoding", "ternary"], "takes 2 bits, not 3"),
     ],
 )
-def test_bad_synth_arguments(fails, argv, said):
-    assert said in fails(2, "synth", *argv)
+def test_bad_synth_arguments(fails, argv, message):
+    assert message in fails(2, "synth", *argv)
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])
@@ -152,5 +152,9 @@ def test_every_error_has_its_code(fails, monkeypatch, raised, code):
         raise raised
 
     monkeypatch.setattr(MATMUL, "find", raising)
-    said = fails(code, *SYNTH)
-    assert "somewhere: Input/output error" in said if code == 4 and isinstance(raised, OSError) else str(raised) in said
+    message = fails(code, *SYNTH)
+    assert (
+        "somewhere: Input/output error" in message
+        if code == 4 and isinstance(raised, OSError)
+        else str(raised) in message
+    )

@@ -39,8 +39,8 @@ def forge(path):
     entry = ELEMENTWISE.read(path)
     lesser = tuple(line.replace("max.", "min.") for line in lines(entry.program.steps))
     program = change(entry.program, program=lesser)
-    made = msgspec.structs.replace(entry, program=program, statements=statements(program))
-    path.write_bytes(to_json(made.with_digest()))
+    replaced = msgspec.structs.replace(entry, program=program, statements=statements(program))
+    path.write_bytes(to_json(replaced.with_digest()))
 
 
 def damage(path):

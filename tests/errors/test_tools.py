@@ -359,8 +359,8 @@ def test_doctor_counts_what_ships():
     names = [os.path.join(at, n) for at, _, names in os.walk(folder) for n in names if n.endswith(".json")]
     programs, depthwise = (sum(f"{os.sep}{part}{os.sep}" in n for n in names) for part in ("elementwise", "depthwise"))
     micro = len(names) - programs - depthwise
-    said = f"{micro} microkernels, {programs} elementwise programs, {depthwise} depthwise kernels in {folder}"
-    assert checks._count_shipped().found == said
+    message = f"{micro} microkernels, {programs} elementwise programs, {depthwise} depthwise kernels in {folder}"
+    assert checks._count_shipped().found == message
 
 
 def test_doctor_misses_a_kind_that_does_not_ship(tmp_path, monkeypatch):
@@ -371,13 +371,15 @@ def test_doctor_misses_a_kind_that_does_not_ship(tmp_path, monkeypatch):
 
 
 def test_a_verdict_is_one_line():
-    said = "no C compiler: install one\ncc: cc -c x.c failed:\nx.c: warning: w\nx.c:1: error: boom\nx.c:2: error: b"
-    assert str(checks.Verdict("neon", "cannot", said)) == "neon: cannot: no C compiler: install one; x.c:1: error: boom"
+    message = "no C compiler: install one\ncc: cc -c x.c failed:\nx.c: warning: w\nx.c:1: error: boom\nx.c:2: error: b"
+    assert (
+        str(checks.Verdict("neon", "cannot", message)) == "neon: cannot: no C compiler: install one; x.c:1: error: boom"
+    )
     assert str(checks.Verdict("neon", "run", "natively")) == "neon: run: natively"
 
 
 @pytest.mark.parametrize(
-    ("said", "banner"),
+    ("message", "banner"),
     [
         ("gcc (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022\n", "gcc (Debian 12.2.0-14) 12.2.0"),
         ("cc: warning: -lx unused in 1.0\nLLVM\nclang version 14.0.6\nTarget: x\n", "clang version 14.0.6"),
@@ -385,8 +387,8 @@ def test_a_verdict_is_one_line():
         ("", ""),
     ],
 )
-def test_the_version_of_a_compiler_is_one_line(said, banner):
-    assert compilers._banner(said) == banner
+def test_the_version_of_a_compiler_is_one_line(message, banner):
+    assert compilers._banner(message) == banner
 
 
 @pytest.mark.usefixtures("bare")
@@ -463,9 +465,9 @@ def test_doctor_on_a_board_lists_what_its_own_code_needs(monkeypatch, capsys):
     monkeypatch.setattr(checks, "candidates", lambda arch: [])
     monkeypatch.setattr(checks, "_verdict", lambda isa: checks.Verdict(isa.name, "cannot", "no compiler"))
     assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
-    assert "Cortex-A72, kernels for a72" in said
-    assert "an emulator of programs runs this system" in said
-    assert "native C compilers (aarch64)" in said
+    output = capsys.readouterr().out
+    assert "Cortex-A72, kernels for a72" in output
+    assert "an emulator of programs runs this system" in output
+    assert "native C compilers (aarch64)" in output
     others = "cross C compilers", "unicorn", "ziglang", "qemu-", "avx2", "gcc-aarch64"
-    assert [word for word in others if word in said] == []
+    assert [word for word in others if word in output] == []

@@ -69,16 +69,16 @@ def test_what_this_processor_does_not_run(fails, monkeypatch):
 
 def test_a_study_that_cannot_be_written(fails, tmp_path):
     (tmp_path / "file").touch()
-    said = fails(4, *COMMAND, "--study", str(tmp_path / "file" / "study"))
-    assert said.endswith("name another file with --study\n")
+    message = fails(4, *COMMAND, "--study", str(tmp_path / "file" / "study"))
+    assert message.endswith("name another file with --study\n")
 
 
 def test_a_study_that_is_no_file(fails, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    for name, said in [("fifo", "fifo is not a regular"), ("folder", "folder is not a regular"), ("link", "link is a")]:
-        assert said in fails(2, *COMMAND, "--study", str(tmp_path / name))
+    for name, word in [("fifo", "fifo is not a regular"), ("folder", "folder is not a regular"), ("link", "link is a")]:
+        assert word in fails(2, *COMMAND, "--study", str(tmp_path / name))
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "cache") == ["fifo", "folder", "link"]
 
 
@@ -110,14 +110,14 @@ def test_a_disk_that_is_full_in_a_study(fails, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(JournalFileBackend, "append_logs", full)
-    said = fails(4, *COMMAND, "--study", str(tmp_path / "study"))
-    assert said == f"error: cannot write {tmp_path}/study: No space left on device; name another file with --study\n"
+    message = fails(4, *COMMAND, "--study", str(tmp_path / "study"))
+    assert message == f"error: cannot write {tmp_path}/study: No space left on device; name another file with --study\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder where no file can be made")
 def test_a_study_where_no_file_can_be_made(fails):
-    said = fails(4, *COMMAND, "--study", "/proc/study")
-    assert said == "error: cannot write /proc/study: No such file or directory; name another file with --study\n"
+    message = fails(4, *COMMAND, "--study", "/proc/study")
+    assert message == "error: cannot write /proc/study: No such file or directory; name another file with --study\n"
 
 
 def test_a_file_that_is_no_study(fails, tmp_path):

@@ -206,14 +206,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_input_is_refused(what):
-    make, said = REFUSED[what]
-    with pytest.raises(SpecError, match=re.escape(said)):
+    make, message = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(message)):
         make()
 
 
 def test_no_kernel_says_what_makes_one():
-    said = "bitsynth synth --isa avx2 --act-bits 7 --w-bits 8 --act-encoding bipolar --channels 64"
-    with pytest.raises(NoKernel, match=re.escape(f"run `{said}`")):
+    message = "bitsynth synth --isa avx2 --act-bits 7 --w-bits 8 --act-encoding bipolar --channels 64"
+    with pytest.raises(NoKernel, match=re.escape(f"run `{message}`")):
         conv(act_bits=7, act_encoding="bipolar", w_bits=8, weight_encoding="bipolar", schedule=None)
 
 
@@ -242,22 +242,22 @@ def test_sums_that_may_leave_int32_at_borders(groups, columns):
     w, far = np.zeros((2, 600, 3, 3), np.int64), (1 << 15) - 1
     w[:, :, 0], w[:, :, 2] = 127, -127
     w = w.swapaxes(2, 3) if columns else w
-    said: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": groups}
+    text: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": groups}
     for padding in (0, (0, 1) if not columns else (1, 0)):
-        Conv2d(w, 8, 8, zero_point=far, padding=padding, **said)
-    Conv2d(w[:, :100], 8, 8, zero_point=far, padding=1, **said)
+        Conv2d(w, 8, 8, zero_point=far, padding=padding, **text)
+    Conv2d(w[:, :100], 8, 8, zero_point=far, padding=1, **text)
     for sign in (-1, 1):
         with pytest.raises(SpecError, match="may leave int32"):
-            Conv2d(w, 8, 8, zero_point=sign * far, padding=1, **said)
+            Conv2d(w, 8, 8, zero_point=sign * far, padding=1, **text)
 
 
 def test_depthwise_sums_that_may_leave_int32_at_borders():
     w = np.zeros((16, 1, 400, 3), np.int64)
     w[:, :, :200], w[:, :, 200:] = 127, -127
-    said: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": 16, "zero_point": (1 << 15) - 1}
-    Conv2d(w, 8, 8, image=(400, 400), **said)
+    text: dict[str, Any] = {"weight_encoding": "signed", "isa": "avx2", "groups": 16, "zero_point": (1 << 15) - 1}
+    Conv2d(w, 8, 8, image=(400, 400), **text)
     with pytest.raises(SpecError, match="may leave int32"):
-        Conv2d(w, 8, 8, padding="same", image=(400, 400), **said)
+        Conv2d(w, 8, 8, padding="same", image=(400, 400), **text)
 
 
 @pytest.mark.slow

@@ -82,10 +82,10 @@ def test_a_packed_convolution_before_a_last_dense_layer():
     image = RNG.integers(0, 4, (3, HEIGHT, WIDTH, 4))
     last = dense(layout="packed")
     assert (last.out_layout, first.out_layout) == ("NHWC", "packed")
-    made = first(image)
+    first_layer = first(image)
     codes = Conv2d(first.weight, **ISA, schedule=SCHEDULE, epilogue=first.epilogue)(image)
     want = codes.transpose(0, 3, 1, 2).reshape(3, -1).astype(int) @ W.T
-    got = last(made)
+    got = last(first_layer)
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, want)
 
@@ -104,8 +104,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_dense_layers_are_refused(what):
-    options, said = REFUSED[what]
-    with pytest.raises(SpecError, match=re.escape(said)):
+    options, message = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(message)):
         dense(**options)
 
 
@@ -129,7 +129,7 @@ def test_layers_are_compiled_before_their_first_call(monkeypatch):
     monkeypatch.setattr(libraries, "compile_library", compiled)
     three = [dense(), dense(bias=3), dense(-W[:, ::-1] - 1)]
     heard: list[tuple[float, float | None]] = []
-    compile_all(three, progress=lambda said, done=0, total=None: heard.append((done, total)))
+    compile_all(three, progress=lambda message, done=0, total=None: heard.append((done, total)))
     assert compiling == [three[0].kernel.name]
     assert heard == [(1, 1)]
     assert three[0].compile() is three[0]

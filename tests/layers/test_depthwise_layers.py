@@ -90,7 +90,7 @@ def check_random(rng, isa, act_bits, w_bits):
     x = values(rng, act, (*g["image"], g["groups"] * g["ic"]))
     w = values(rng, wgt, (g["groups"] * g["multiplier"], g["ic"], *g["kernel"]))
     window: dict[str, Any] = {name: g[name] for name in ("stride", "padding", "dilation", "groups")}
-    made, want, out_bits = epilogue(rng, plain_convolution(x, w, **window), out_layout)
+    result, want, out_bits = epilogue(rng, plain_convolution(x, w, **window), out_layout)
     cpu = str(rng.choice(list(load(isa).table.cpu)))  # one without dot products too
     schedule = LayerSchedule(isa, DEPTHWISE, kernel_for(isa, act, wgt, cpu).program.unit, "indirect")
     encodings: dict[str, Any] = {"act_encoding": str(act.encoding), "weight_encoding": str(wgt.encoding)}
@@ -100,7 +100,7 @@ def check_random(rng, isa, act_bits, w_bits):
         "threads": int(rng.integers(1, 4)) if isa in NATIVE else 1,
     }
     conv = bitsynth.Conv2d(
-        w, act.bits, wgt.bits, **window, **encodings, **layouts, isa=isa, cpu=cpu, schedule=schedule, epilogue=made
+        w, act.bits, wgt.bits, **window, **encodings, **layouts, isa=isa, cpu=cpu, schedule=schedule, epilogue=result
     )
     codes = act.encode(x, "x")
     given = {"NHWC": codes, "NCHW": np.ascontiguousarray(codes.transpose(0, 3, 1, 2))}
@@ -109,7 +109,7 @@ def check_random(rng, isa, act_bits, w_bits):
         want = pack_words(want.astype(np.uint8), out_bits)
     if out_layout == "NCHW":
         want = want.transpose(0, 3, 1, 2)
-    assert np.array_equal(np.asarray(getattr(got, "words", got)), want), (act, wgt, g, layouts, made, cpu)
+    assert np.array_equal(np.asarray(getattr(got, "words", got)), want), (act, wgt, g, layouts, result, cpu)
 
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 8), (8, 4)])

@@ -57,8 +57,8 @@ def test_the_header_names_the_command():
     """Which makes the same layer."""
     for layer in LAYERS.values():
         files = layer.files("made")
-        said = " ".join(files["made.h"].replace("\n *", " ").split())
-        found = re.search(r'command bitsynth emit-glue "(.*)" --isa (\w+) --name made -o FOLDER', said)
+        text = " ".join(files["made.h"].replace("\n *", " ").split())
+        found = re.search(r'command bitsynth emit-glue "(.*)" --isa (\w+) --name made -o FOLDER', text)
         assert found is not None
         assert parse_glue(found[1], found[2]).files("made") == files
 
@@ -140,15 +140,15 @@ def written(case, path, threads, change=0):
 
 
 def drawn(folder, count, threads=(1, 3)):
-    made: list[Path] = []
+    result: list[Path] = []
 
     @settings(max_examples=count, **QUIET)
     @given(case=cases())
     def draw(case):
-        made.append(written(case, folder / f"case{len(made)}", threads[len(made) % len(threads)]))
+        result.append(written(case, folder / f"case{len(result)}", threads[len(result) % len(threads)]))
 
     draw()
-    return made
+    return result
 
 
 def run(path, *files):
@@ -170,10 +170,10 @@ def test_buffers_of_exact_size(tmp_path):
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_no_undefined_behaviour_and_no_race(sanitizer, tmp_path):
     try:
-        made = program((f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g"))
+        result = program((f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g"))
     except ToolError:
         pytest.skip("the compiler has no sanitizer runtime here")
-    assert run(made, *drawn(tmp_path, 400, threads=(4,) if sanitizer == "thread" else (1, 3))) == (0, "")
+    assert run(result, *drawn(tmp_path, 400, threads=(4,) if sanitizer == "thread" else (1, 3))) == (0, "")
 
 
 @pytest.mark.slow
@@ -212,15 +212,15 @@ def emit(*words, **name):
 )
 def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):
     assert emit(text, tmp_path / "c", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+    fields = json.loads(capsys.readouterr().out)
     assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("pool")
-    assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("pool"))
+    assert sorted(fields["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("pool"))
     assert emit(text, tmp_path / "c") == 0
     assert f"in {tmp_path}/c: pool.h, pool.c and others" in capsys.readouterr().out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "said"),
+    ("text", "more", "message"),
     [
         ("", [], "want a layer such as 'MaxPool2d(64, 2, 2)', not ''"),
         ("MaxPool2d(64, 2, 2", [], "was never closed"),
@@ -240,8 +240,8 @@ def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):
         ("MaxPool2d(64, 2, 2)", ["--isa", "sparc"], "unknown instruction set 'sparc'"),
     ],
 )
-def test_bad_input_writes_nothing(text, more, said, tmp_path, fails):
-    assert said in fails(2, *command(text, tmp_path / "c", *more))
+def test_bad_input_writes_nothing(text, more, message, tmp_path, fails):
+    assert message in fails(2, *command(text, tmp_path / "c", *more))
     assert not (tmp_path / "c").exists()
 
 
@@ -260,6 +260,6 @@ def test_names_and_folders_of_the_command(tmp_path, capsys):
 
 
 def test_text_has_parts_of_layers():
-    made = parse_glue("AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding='even'))", "avx2")
+    glue = parse_glue("AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding='even'))", "avx2")
     want = AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding="even"), isa="avx2")
-    assert made.files("made") == want.files("made")
+    assert glue.files("made") == want.files("made")

@@ -210,11 +210,11 @@ def emit(*words, **name):
 def test_the_command_writes_what_python_gives(weights, tmp_path, capsys):
     path = weights(weight=WEIGHT, thresholds=levels(4))
     assert emit(path, tmp_path / "c", "--padding", "1,0", "--stride", "2", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+    fields = json.loads(capsys.readouterr().out)
     with np.load(path) as arrays:
         layer = Conv2d(WEIGHT, 2, 1, padding=(1, 0), stride=2, epilogue=Thresholds(arrays["thresholds"]))
     assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("conv1")
-    assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
+    assert sorted(fields["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
 
 
 def test_the_header_names_the_command(weights, tmp_path, capsys):
@@ -265,7 +265,7 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "more", "said"),
+    ("arrays", "more", "message"),
     [
         ({"w": WEIGHT}, [], "has no array 'weight', but w"),
         ({"weight": WEIGHT, "gain": np.ones(4)}, [], "has gain besides the weight; an epilogue is scale and bias"),
@@ -300,8 +300,8 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
         ({"weight": WEIGHT}, ["--out-layout", "packed"], "packed"),
     ],
 )
-def test_bad_input_writes_nothing(weights, tmp_path, fails, arrays, more, said):
-    assert said in fails(2, *command(weights(**arrays), tmp_path / "c", *more))
+def test_bad_input_writes_nothing(weights, tmp_path, fails, arrays, more, message):
+    assert message in fails(2, *command(weights(**arrays), tmp_path / "c", *more))
     assert not (tmp_path / "c").exists()
 
 
@@ -318,8 +318,8 @@ def test_names_that_are_none(weights, tmp_path, capsys, name):
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 torn", b"\x93NUMPY\x01\x00", b"weights: 1"])
 def test_files_that_hold_no_arrays(tmp_path, fails, data):
     (tmp_path / "w.npz").write_bytes(data)
-    said = fails(2, *command(str(tmp_path / "w.npz"), tmp_path / "c"))
-    assert "is no .npy or .npz file of plain arrays" in said
+    message = fails(2, *command(str(tmp_path / "w.npz"), tmp_path / "c"))
+    assert "is no .npy or .npz file of plain arrays" in message
 
 
 def spoiled(old, new, **more):

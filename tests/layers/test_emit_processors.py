@@ -67,15 +67,15 @@ def test_layers_that_are_alike_are_there_once():
 
 
 @pytest.mark.parametrize(
-    ("isa", "cpus", "said"),
+    ("isa", "cpus", "message"),
     [
         ("neon", ("a53", "z80"), "unknown cpu 'z80'.* know a53, a72, a76"),
         ("neon", ("a53", "a53"), "'a53', or named twice"),
         ("avx2", ("zen5", "a53"), "unknown cpu 'a53'"),
     ],
 )
-def test_processors_that_no_set_names(isa, cpus, said):
-    with pytest.raises(SpecError, match=said):
+def test_processors_that_no_set_names(isa, cpus, message):
+    with pytest.raises(SpecError, match=message):
         made(*cpus, isa=isa)
 
 

@@ -35,9 +35,9 @@ def rounded(x: Fraction, rounding: str) -> int:
     zero_point=st.integers(0, 15),
 )
 def test_requantized_sums_are_rounded_quotients(sums, multiplier, shift, rounding, zero_point):
-    made = Requantize(multiplier, shift, 4, rounding, zero_point, low=1, high=14)
+    epilogue = Requantize(multiplier, shift, 4, rounding, zero_point, low=1, high=14)
     want = [rounded(Fraction(s * multiplier, 1 << shift), rounding) + zero_point for s in sums]
-    got = made.reference(np.array(sums, np.int32)[:, None])
+    got = epilogue.reference(np.array(sums, np.int32)[:, None])
     assert got.dtype == np.uint8
     assert got[:, 0].tolist() == np.clip(np.array(want, object), 1, 14).tolist()
 
@@ -52,10 +52,10 @@ def test_ties_go_up_or_to_even():
 
 @given(sums=st.lists(int32s, min_size=1, max_size=9), power=st.integers(-40, 3), zero_point=st.integers(-8, 7))
 def test_rescaled_by_powers_of_two_is_exact_above_the_precision(sums, power, zero_point):
-    made = Rescale(2.0**power, 4, zero_point, signed=True)
+    epilogue = Rescale(2.0**power, 4, zero_point, signed=True)
     exact = np.array(sums, np.int32).astype(np.float32)
     want = [rounded(Fraction(float(s)) * Fraction(2) ** power, "even") + zero_point for s in exact]
-    got = made.reference(np.array(sums, np.int32)[:, None])
+    got = epilogue.reference(np.array(sums, np.int32)[:, None])
     assert got[:, 0].tolist() == np.clip(np.array(want, object), -8, 7).tolist()
 
 
@@ -71,9 +71,9 @@ def test_every_step_of_a_rescale_is_rounded_to_float32():
 
 def test_gated_values_fall_and_rise():
     """Of hard swish in steps of 1/8: -0.375 at -1.5, and nothing below -3."""
-    made = Rescale(0.125, 8, 3, bias=0.0, gate=(1 / 6, 0.5))
+    epilogue = Rescale(0.125, 8, 3, bias=0.0, gate=(1 / 6, 0.5))
     sums = np.array([[-99], [-24], [-12], [0], [8], [24], [80]], np.int32)
-    assert made.reference(sums).ravel().tolist() == [3, 3, 3, 3, 4, 6, 13]
+    assert epilogue.reference(sums).ravel().tolist() == [3, 3, 3, 3, 4, 6, 13]
     sums = np.arange(-4, 2, dtype=np.int32)[:, None]
     steep = Rescale(8.0, 8, 3, bias=0.0, gate=(1 / 48, 0.5))
     assert steep.reference(sums).ravel().tolist() == [3, 3, 0, 0, 3, 8]
@@ -81,23 +81,25 @@ def test_gated_values_fall_and_rise():
 
 def test_a_gate_stays_as_it_was_given():
     given = [1, 0.5]
-    made = Rescale(0.125, bias=0.0, gate=given)  # type: ignore[arg-type]
+    epilogue = Rescale(0.125, bias=0.0, gate=given)  # type: ignore[arg-type]
     given[0] = np.nan
-    assert made.gate == (1.0, 0.5)
+    assert epilogue.gate == (1.0, 0.5)
 
 
 def test_great_gates_are_no_warnings():
     """What leaves float32 is kept between 0 and 1."""
-    made = Rescale(1e17, 8, 3, bias=-1e17, gate=(-1e17, 1e17))
-    assert made.reference(np.array([[-9], [0], [1], [2**31 - 1]], np.int32)).ravel().tolist() == [0, 0, 3, 3]
+    epilogue = Rescale(1e17, 8, 3, bias=-1e17, gate=(-1e17, 1e17))
+    assert epilogue.reference(np.array([[-9], [0], [1], [2**31 - 1]], np.int32)).ravel().tolist() == [0, 0, 3, 3]
 
 
 @given(st.floats(-9, 9), st.floats(-9, 9), st.floats(-2, 2), st.floats(-2, 2), int32s, st.integers(0, 1 << 20))
 def test_bounds_hold_every_code_between(scale, bias, factor, summand, first, count):
-    made = Rescale(scale / 1000, 8, 100, bias=bias, gate=(factor, summand))
+    epilogue = Rescale(scale / 1000, 8, 100, bias=bias, gate=(factor, summand))
     last = min(first + count, 2**31 - 1)
-    low, high = made.bounds(np.array([[first]]), np.array([[last]]))
-    between = made.reference(np.linspace(first, last, 99).astype(np.int64)[:, None].clip(first, last).astype(np.int32))
+    low, high = epilogue.bounds(np.array([[first]]), np.array([[last]]))
+    between = epilogue.reference(
+        np.linspace(first, last, 99).astype(np.int64)[:, None].clip(first, last).astype(np.int32)
+    )
     assert (low <= between).all()
     assert (between <= high).all()
 
@@ -148,8 +150,8 @@ def test_levels_above_every_sum_count_where_channels_fall():
     sums = np.array([[INT32.min], [0], [INT32.max]], np.int32)
     assert Thresholds([[-5, 2**40]], False).reference(sums).ravel().tolist() == [2, 1, 1]
     few = Thresholds([[-5, INT32.max], [7]], False)
-    for made in (few, pickle.loads(pickle.dumps(few)), dataclasses.replace(few, rising=[False, False])):
-        assert made.reference(np.repeat(sums, 2, axis=1)).tolist() == [[2, 1], [1, 1], [0, 0]]
+    for each in (few, pickle.loads(pickle.dumps(few)), dataclasses.replace(few, rising=[False, False])):
+        assert each.reference(np.repeat(sums, 2, axis=1)).tolist() == [[2, 1], [1, 1], [0, 0]]
     with pytest.raises(ValueError, match="read-only"):
         np.asarray(few.values)[0, 0] = 0
 

@@ -35,16 +35,16 @@ def lines(rng, twice=True):
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_codes_are_quotients_of_sums_within_the_window(rng, twice):
-    made = lines(rng, twice)
+    epilogue = lines(rng, twice)
     sums = np.concatenate([rng.integers(-1000, 1000, (200, CHANNELS)), np.full((1, CHANNELS), np.iinfo(np.int32).min)])
-    least, most = made.window(CHANNELS)
-    factor, added = made.first_formula.of(CHANNELS)
+    least, most = epilogue.window(CHANNELS)
+    factor, added = epilogue.first_formula.of(CHANNELS)
     want = np.floor((np.clip(sums, least, most) * factor + added) / ONE)
     want = np.floor((want * (ONE // 3) + ONE // 2) / ONE) if twice else want
-    got = made.reference(sums.astype(np.int32))
+    got = epilogue.reference(sums.astype(np.int32))
     assert got.dtype == np.uint8
     np.testing.assert_array_equal(got, want)
-    assert made.codes == (want.min(), want.max())
+    assert epilogue.codes == (want.min(), want.max())
 
 
 EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]
@@ -56,9 +56,9 @@ def test_layers_give_them_on_every_set(rng, isa, twice, act, skip_lesser):
     skip_lesser(isa)
     w = rng.integers(-2, 2, (CHANNELS, FEATURES))
     x = rng.integers(0, 16, (9, FEATURES)) - (8 if act == "signed" else 0)
-    made = lines(rng, twice)
-    layer = bitsynth.Dense(w, 4, 2, act_encoding=act, weight_encoding="signed", isa=isa, epilogue=made)
-    np.testing.assert_array_equal(layer(x), made.reference((x @ w.T).astype(np.int32)))
+    epilogue = lines(rng, twice)
+    layer = bitsynth.Dense(w, 4, 2, act_encoding=act, weight_encoding="signed", isa=isa, epilogue=epilogue)
+    np.testing.assert_array_equal(layer(x), epilogue.reference((x @ w.T).astype(np.int32)))
     assert isinstance(layer.packed.programs.program, ElementwiseProgram)
 
 

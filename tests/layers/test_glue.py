@@ -169,20 +169,20 @@ def test_concatenated_codes_are_requantized():
     a, b, out = Q(2, 0.3), Q(4, 0.11, 3, "signed"), Q(3, 0.25, 1)
     x, y = codes(2, 2), codes(1, 4)
     want = [[code_of(out, real(q, int(c))) for c in part.ravel()] for q, part in ((a, x), (b, y))]
-    made = Concatenate([(2, a), (1, b)], out)(x, y)
-    np.testing.assert_array_equal(made[..., :2].ravel(), want[0])
-    np.testing.assert_array_equal(made[..., 2:].ravel(), want[1])
+    result = Concatenate([(2, a), (1, b)], out)(x, y)
+    np.testing.assert_array_equal(result[..., :2].ravel(), want[0])
+    np.testing.assert_array_equal(result[..., 2:].ravel(), want[1])
 
 
 @pytest.mark.parametrize("out", [None, Q(3, 0.7, 2)])
 def test_a_mean_is_rounded_once(out):
     q = Q(4, 0.3, 1, "signed")
     x = codes(3, 4, (3, 4))
-    made = GlobalAvgPool2d(3, q, out)(x)
+    result = GlobalAvgPool2d(3, q, out)(x)
     want = [
         [code_of(out or q, sum(real(q, int(c)) for c in x[n, ..., k].ravel()) / 12) for k in range(3)] for n in (0, 1)
     ]
-    np.testing.assert_array_equal(made[:, 0, 0], want)
+    np.testing.assert_array_equal(result[:, 0, 0], want)
 
 
 @pytest.mark.parametrize("q", [Q(4, 1.0, 1, "signed"), Q(4, 1.0, 2, "signed"), Q(3, 2.0, 1), Q(2, 1.0, 0, "ternary")])
@@ -197,8 +197,8 @@ def test_a_mean_beyond_the_last_code_is_that(rounding):
     """Scales are alike, but the codes that are given are fewer."""
     x = np.array([0, 2, 6, 8, 15, 15], np.uint8).reshape(1, 1, 6, 1)
     for out, last in ((Q(2), 3), (Q(2, encoding="ternary"), 2)):
-        made = AvgPool2d(1, Q(4), (1, 2), out, rounding=rounding)(x)
-        values = [out.operand.value(int(c)) for c in made.ravel()]
+        result = AvgPool2d(1, Q(4), (1, 2), out, rounding=rounding)(x)
+        values = [out.operand.value(int(c)) for c in result.ravel()]
         top = out.operand.value(last)
         assert values == [1, top, top]
         assert GlobalAvgPool2d(1, Q(4), out, rounding=rounding)(x).ravel().tolist() == [last]
@@ -227,8 +227,8 @@ def test_sums_of_windows_are_requantized(q, out):
     layer = AvgPool2d(5, q, 2, out)
     want = out.reference(values.reshape(2, 2, 2, 3, 2, 5).sum((2, 4)))
     np.testing.assert_array_equal(layer.output.operand.decode(layer(x)), want)
-    made = GlobalAvgPool2d(5, q, out)
-    np.testing.assert_array_equal(made.output.operand.decode(made(x))[:, 0, 0], out.reference(values.sum((1, 2))))
+    pool = GlobalAvgPool2d(5, q, out)
+    np.testing.assert_array_equal(pool.output.operand.decode(pool(x))[:, 0, 0], out.reference(values.sum((1, 2))))
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,10 @@ def test_an_image_is_quantized_as_its_formula():
 
 def test_words_are_read_and_given_with_their_type():
     words = pack(codes(70, 2) % 3, 2, "ternary")
-    made = MaxPool2d(70, 2, 2, encoding="ternary", layout="packed")(words)
-    assert isinstance(made, Packed)
-    assert (made.bits, made.encoding, made.channels) == (2, "ternary", 70)
-    np.testing.assert_array_equal(unpack(made), MaxPool2d(70, 2, 2)(unpack(words)))
+    result = MaxPool2d(70, 2, 2, encoding="ternary", layout="packed")(words)
+    assert isinstance(result, Packed)
+    assert (result.bits, result.encoding, result.channels) == (2, "ternary", 70)
+    np.testing.assert_array_equal(unpack(result), MaxPool2d(70, 2, 2)(unpack(words)))
     with pytest.raises(SpecError, match="want words of 2-bit unsigned, 70 channels, not of 2-bit ternary"):
         MaxPool2d(70, 2, 2, layout="packed")(words)
 
@@ -290,10 +290,10 @@ def test_a_layer_of_weights_and_glue():
     levels = np.array([-8, 0, 9])
     conv = bitsynth.Conv2d(w, 2, 1, isa="avx2", layout="packed", epilogue=bitsynth.Thresholds([levels] * 64))
     x = codes(64, 2)
-    made: Any = MaxPool2d(64, 2, 2, layout="packed")(conv(pack(x, 2)))
+    result: Any = MaxPool2d(64, 2, 2, layout="packed")(conv(pack(x, 2)))
     sums = x.astype(int) @ w[..., 0, 0].T
     want = (sums[..., None] > levels).sum(-1)[:, :, :6].reshape(2, 3, 2, 3, 2, 64).max((2, 4))
-    np.testing.assert_array_equal(unpack(made), want)
+    np.testing.assert_array_equal(unpack(result), want)
 
 
 def test_codes_that_are_none_change_nothing():
@@ -306,8 +306,8 @@ def test_codes_that_are_none_change_nothing():
 def test_no_images_and_copies():
     assert MaxPool2d(3, 2, 2)(codes(3, 2)[:0]).shape == (0, 3, 3, 3)
     words = pack(codes(3, 2)[:0], 2)
-    made: Any = MaxPool2d(3, 2, 2, layout="packed")(words)
-    assert (words.shape[-1], made.shape, unpack(made).shape) == (2, (0, 3, 3, 2), (0, 3, 3, 3))
+    result: Any = MaxPool2d(3, 2, 2, layout="packed")(words)
+    assert (words.shape[-1], result.shape, unpack(result).shape) == (2, (0, 3, 3, 2), (0, 3, 3, 3))
     with Pool(2) as pool:
         first, x = MaxPool2d(3, 2, 2, threads=pool), codes(3, 2)
         for layer in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(MaxPool2d(3, 2, 2)))):
@@ -427,6 +427,6 @@ REFUSED: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_glue_is_refused(what):
-    make, said = REFUSED[what]
-    with pytest.raises((SpecError, TypeError), match=re.escape(said)):
+    make, message = REFUSED[what]
+    with pytest.raises((SpecError, TypeError), match=re.escape(message)):
         make()

@@ -28,8 +28,8 @@ def pairs(bits):
 def test_the_greater_of_every_pair(bits, layout):
     layer = MaxPool2d(CHANNELS, bits, (2, 1), layout=layout)
     for a, b in pairs((bits, bits)):
-        made = layer(layer.inputs[0].lay_out(np.concatenate([a, b], axis=1)))
-        np.testing.assert_array_equal(made, layer.output.lay_out(np.maximum(a, b)))
+        result = layer(layer.inputs[0].lay_out(np.concatenate([a, b], axis=1)))
+        np.testing.assert_array_equal(result, layer.output.lay_out(np.maximum(a, b)))
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "packed"])
@@ -47,11 +47,11 @@ def test_the_sum_of_every_pair(bits, scale):
     a, b, out = Quantization(bits[0], scale, 1), Quantization(bits[1], 0.37), Quantization(6, 0.6, 3)
     layer = Add(CHANNELS, a, b, out)
     for x, y in pairs(bits):
-        made = layer(x, y)
-        np.testing.assert_array_equal(made, layer.meaning(x, y))
+        result = layer(x, y)
+        np.testing.assert_array_equal(result, layer.meaning(x, y))
         real = ((x - 1.0) * np.float32(a.scale) + y * np.float64(np.float32(b.scale))) / np.float32(out.scale)
         clear = np.abs(real % 1 - 0.5) > 1e-6
-        np.testing.assert_array_equal(made[clear], np.clip(np.rint(real) + 3, 0, 63)[clear])
+        np.testing.assert_array_equal(result[clear], np.clip(np.rint(real) + 3, 0, 63)[clear])
         assert clear.any()
 
 
@@ -61,9 +61,9 @@ def test_the_mean_of_every_sum(pixels, rounding):
     """Of 4-bit codes: windows of every sum from 0 to 15 * pixels."""
     sums = np.arange(15 * pixels + 1)
     codes = np.clip(sums[:, None] - 15 * np.arange(pixels), 0, 15).astype(np.uint8).reshape(1, 1, -1, 1)
-    made = AvgPool2d(1, Quantization(4), (1, pixels), rounding=rounding)(codes).ravel()
+    results = AvgPool2d(1, Quantization(4), (1, pixels), rounding=rounding)(codes).ravel()
     exact = {"down": sums // pixels, "up": (2 * sums + pixels) // (2 * pixels), "even": np.rint(sums / pixels)}
-    np.testing.assert_array_equal(made, exact[rounding])
+    np.testing.assert_array_equal(results, exact[rounding])
 
 
 def floats(first, count):

@@ -81,17 +81,17 @@ def written(case, path, cut=0, change=0):
 
 def drawn(m, folder, count, threads=(1, 2, 3, 4), residual="", **few):
     """Files of `count` cases, by the programs of their epilogue."""
-    made: dict[Any, list[Any]] = {}
+    result: dict[Any, list[Any]] = {}
 
     @settings(max_examples=count, **QUIET)
     @given(case=cases([m], **few))
     def draw(case):
         case = replace(case, threads=threads[case.threads % len(threads)], residual=residual)
         programs = case.prepared()[0].packed.programs
-        made.setdefault(programs, []).append(written(case, folder / f"case{sum(map(len, made.values()))}"))
+        result.setdefault(programs, []).append(written(case, folder / f"case{sum(map(len, result.values()))}"))
 
     draw()
-    return made
+    return result
 
 
 def run(program, *paths):
@@ -127,8 +127,8 @@ def test_buffers_of_exact_size_with_any_residual(m, tmp_path):
     few = [("thresholds", "uint8"), ("thresholds", "int32"), ("scale", "float32"), ("scale", "int16")]
     for n, (epilogue, kind) in enumerate(few):
         (tmp_path / str(n)).mkdir()
-        made = drawn(m, tmp_path / str(n), 15, epilogues=(epilogue,), levels=(3,), residual=kind)
-        assert run_all(m, (*FLAGS, "-fsanitize=undefined"), made) == []
+        result = drawn(m, tmp_path / str(n), 15, epilogues=(epilogue,), levels=(3,), residual=kind)
+        assert run_all(m, (*FLAGS, "-fsanitize=undefined"), result) == []
 
 
 PIXELS = [
@@ -149,8 +149,8 @@ def test_rows_that_are_the_pixels_of_the_input(case, tmp_path):
 
 
 def test_the_driver_sees_a_wrong_result(tmp_path):
-    code, said = run(driver(SMALL.machine, QUICK), written(SMALL, tmp_path / "case", change=1))
-    assert (code, "memcmp" in said) == (1, True)
+    code, output = run(driver(SMALL.machine, QUICK), written(SMALL, tmp_path / "case", change=1))
+    assert (code, "memcmp" in output) == (1, True)
 
 
 def test_the_driver_sees_a_read_beyond_the_input(tmp_path):

@@ -52,11 +52,11 @@ def check_words(isa, bits, channels, pixels, apart):
     assert (words == want).all(), (bits, channels, pixels, apart)
     others = np.ones((pixels, -(-channels // 64) * 64), np.uint8)
     others[:, :channels] = 0
-    made = np.full(codes.size, 255, np.uint8)
+    result = np.full(codes.size, 255, np.uint8)
     given = words | pack_words(others * ((1 << bits) - 1), bits).reshape(pixels, -1)
-    runner(isa).call("bs_unpack_each", bits, channels, pixels, given, made, channels + apart)
-    assert (made.reshape(codes.shape)[:, :channels] == codes[:, :channels]).all(), (bits, channels, pixels, apart)
-    assert (made[codes.size - apart :] == 255).all(), (bits, channels, pixels, apart)
+    runner(isa).call("bs_unpack_each", bits, channels, pixels, given, result, channels + apart)
+    assert (result.reshape(codes.shape)[:, :channels] == codes[:, :channels]).all(), (bits, channels, pixels, apart)
+    assert (result[codes.size - apart :] == 255).all(), (bits, channels, pixels, apart)
 
 
 def test_transposes_of_blocks_and_others():

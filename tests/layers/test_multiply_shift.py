@@ -45,15 +45,15 @@ def near_ties(multiplier: int, right: int, code: int) -> int:
 def test_codes_are_those_of_gemmlowp(multiplier, right, sums, codes, zero):
     ties = [near_ties(multiplier, right, code) + by for code, by in codes]
     points = [x for x in (*sums, *ties) if INT32.min <= x <= INT32.max]
-    made = MultiplyShift(multiplier, right, 8, zero, signed=True, low=-120)
-    got = made.reference(np.array(points, np.int32)[:, None])
+    epilogue = MultiplyShift(multiplier, right, 8, zero, signed=True, low=-120)
+    got = epilogue.reference(np.array(points, np.int32)[:, None])
     assert got.dtype == np.int8
     assert got[:, 0].tolist() == [min(max(gemmlowp(x, multiplier, right) + zero, -120), 127) for x in points]
 
 
 def test_halves_go_up_and_then_away_from_0():
-    made = MultiplyShift(1 << 30, 1, 8, signed=True)
-    assert made.reference(np.array([[5], [-5], [6], [-6], [-1]], np.int32)).ravel().tolist() == [2, -1, 2, -2, 0]
+    epilogue = MultiplyShift(1 << 30, 1, 8, signed=True)
+    assert epilogue.reference(np.array([[5], [-5], [6], [-6], [-1]], np.int32)).ravel().tolist() == [2, -1, 2, -2, 0]
 
 
 EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]
@@ -68,8 +68,8 @@ def test_layers_give_them_on_every_set(isa, channels, skip_lesser):
     weights, x = rng.integers(-7, 8, (channels, 70)), rng.integers(0, 16, (37, 70))
     multiplier = rng.integers(1 << 30, 1 << 31, channels)
     right = rng.integers(0, 6, channels)
-    made = MultiplyShift(multiplier, right, 8, 100)
-    layer = bitsynth.Dense(weights, 4, 4, weight_encoding="signed", isa=isa, epilogue=made)
+    epilogue = MultiplyShift(multiplier, right, 8, 100)
+    layer = bitsynth.Dense(weights, 4, 4, weight_encoding="signed", isa=isa, epilogue=epilogue)
     sums = x @ weights.T
     want = [
         [gemmlowp(int(s), int(m), int(n)) + 100 for s, m, n in zip(row, multiplier, right, strict=True)] for row in sums
@@ -80,10 +80,10 @@ def test_layers_give_them_on_every_set(isa, channels, skip_lesser):
 
 def test_sums_that_32_bits_do_not_hold_have_64():
     """A quotient plus half a unit leaves int32 where both are great."""
-    made = MultiplyShift([INT32.max, 1 << 30], [31, 0])
-    names = [spec.name for spec, _ in made.lower(Accumulators(1, np.zeros(2, np.int64), 0, False, INT32.max), 0)]
+    epilogue = MultiplyShift([INT32.max, 1 << 30], [31, 0])
+    names = [spec.name for spec, _ in epilogue.lower(Accumulators(1, np.zeros(2, np.int64), 0, False, INT32.max), 0)]
     assert names == ["multiply_shift_wide_u8"]
-    assert made.reference(np.array([[INT32.max, 7]], np.int32)).tolist() == [[1, 4]]
+    assert epilogue.reference(np.array([[INT32.max, 7]], np.int32)).tolist() == [[1, 4]]
     with pytest.raises(NoKernel):
         solve("avx2", multiply_shift_spec(ValueTerms(), CodeForm("u8"), wide=True))
 

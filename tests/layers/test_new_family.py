@@ -44,10 +44,10 @@ def test_a_layer_computes_a_family_of_its_own(isa):
     w = rng.choice([-1, 1], (5, 64, 3, 3))
     x = rng.integers(0, 4, (2, 6, 7, 64))
     sums = Conv2d(w, act_bits=2, w_bits=1, padding=1, isa=isa)(x)
-    made = Conv2d(w, act_bits=2, w_bits=1, padding=1, isa=isa, epilogue=Halves())(x)
-    assert made.dtype == np.uint8
-    assert (made == np.minimum(np.abs(sums) // 2, 255)).all()
-    assert len(np.unique(made)) > 9
+    result = Conv2d(w, act_bits=2, w_bits=1, padding=1, isa=isa, epilogue=Halves())(x)
+    assert result.dtype == np.uint8
+    assert (result == np.minimum(np.abs(sums) // 2, 255)).all()
+    assert len(np.unique(result)) > 9
 
 
 def test_certificates_name_no_class_that_is_not_exported():

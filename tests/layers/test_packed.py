@@ -52,19 +52,19 @@ def test_what_is_computed_of_words_is_plain():
 def test_a_layer_gives_what_the_next_one_reads():
     levels = Thresholds(np.array([[0, 30]] * 4))
     first = Conv2d(W, 2, 1, isa="avx2", act_encoding="ternary", layout="packed", epilogue=levels)
-    made = first(PACKED)
-    assert isinstance(made, Packed)
-    assert type_of(made) == (2, None, 4)
-    np.testing.assert_array_equal(unpack(made), unpack_words(np.asarray(made), 2, 4))
+    first_layer = first(PACKED)
+    assert isinstance(first_layer, Packed)
+    assert type_of(first_layer) == (2, None, 4)
+    np.testing.assert_array_equal(unpack(first_layer), unpack_words(np.asarray(first_layer), 2, 4))
     call, out = first.bind(PACKED)
-    assert (call(), type_of(out)) == (0, type_of(made))
-    np.testing.assert_array_equal(out, made)
-    np.testing.assert_array_equal(first(np.asarray(PACKED)), made)
-    assert type_of(first(PACKED[:0])) == type_of(made)
-    told = Dense(
+    assert (call(), type_of(out)) == (0, type_of(first_layer))
+    np.testing.assert_array_equal(out, first_layer)
+    np.testing.assert_array_equal(first(np.asarray(PACKED)), first_layer)
+    assert type_of(first(PACKED[:0])) == type_of(first_layer)
+    layer = Dense(
         W[..., 0, 0], 2, 1, isa="avx2", layout="packed", act_encoding="ternary", epilogue=levels, out_encoding="ternary"
     )
-    assert type_of(told(PACKED[0, 0])) == type_of(told(PACKED[0, 0, :0])) == (2, "ternary", 4)
+    assert type_of(layer(PACKED[0, 0])) == type_of(layer(PACKED[0, 0, :0])) == (2, "ternary", 4)
 
 
 WORDS: Any = np.zeros((1, 1, 1, 4), np.uint64)
@@ -110,8 +110,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_packed_words_are_refused(what):
-    make, said = REFUSED[what]
-    with pytest.raises(SpecError, match=re.escape(said)):
+    make, message = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(message)):
         make()
 
 

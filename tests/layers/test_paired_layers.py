@@ -22,9 +22,9 @@ def spec(image, channels=128, size=3):
 
 def estimate(image, **how):
     """That of four rows by 64 columns on the Cortex-A53."""
-    made = spec(image)
-    (candidate,) = [x for x in candidates(made.act, made.wgt, "neon") if (x.method, x.channels) == ("pairs", 64)]
-    return Estimate(candidate, made, "direct", 4, "a53", **how)
+    result = spec(image)
+    (candidate,) = [x for x in candidates(result.act, result.wgt, "neon") if (x.method, x.channels) == ("pairs", 64)]
+    return Estimate(candidate, result, "direct", 4, "a53", **how)
 
 
 def test_neighbours_in_the_image_of_padding_have_no_pairs():
@@ -69,24 +69,24 @@ def test_loops_that_go_on_from_segment_to_segment_end_once(k_step, asked):
     """Three rows of three pixels of 128 channels: 18 steps of 64 positions, or 9 of 128."""
     operands = MatmulOperand(1, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR)
     geometry = Geometry(128, 128, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
-    made = LayerSpec(*operands, geometry, image=(28, 28))
+    spec = LayerSpec(*operands, geometry, image=(28, 28))
     (found,) = (
         x
         for x in candidates(*operands, "neon", methods=["popcount"])
         if (x.channels, x.kernel_options.k_step, x.model) == (64, k_step, "ops")
     )
-    assert Estimate(found, made, "direct", 12, "a53")._prefetching_share == pytest.approx(asked)
+    assert Estimate(found, spec, "direct", 12, "a53")._prefetching_share == pytest.approx(asked)
 
 
 def test_loops_of_two_steps_ask_for_nothing():
     """Products of 3 by 3 bits have such: weights are read again for every tile of pixels unless columns come first."""
     operands = MatmulOperand(3, Encoding.UNSIGNED), MatmulOperand(3, Encoding.BIPOLAR)
     geometry = Geometry(64, 128, 1, (3, 3), (2, 2), (1,) * 4, (1, 1))
-    made = LayerSpec(*operands, geometry, image=(56, 56))
+    spec = LayerSpec(*operands, geometry, image=(56, 56))
     (found,) = (x for x in candidates(*operands, "neon") if (x.method, x.channels) == ("multiply", 32))
-    first = Estimate(found, made, "direct", 4, "a53")
+    first = Estimate(found, spec, "direct", 4, "a53")
     assert first._stall_bytes(0.0, 1000.0) == 1000.0
-    products = [x for x in rank(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
+    products = [x for x in rank(spec, "neon", cpu="a53") if x.candidate.method == "multiply"]
     assert planning.choose_by_prediction(products).schedule.columns_first
 
 
@@ -107,5 +107,5 @@ def test_default_layers_are_of_pairs_where_merged_tables_serve_many_products():
     operands = MatmulOperand(1, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR)
     for channels, size, method in ((128, 3, "pairs"), (64, 1, "lookup")):
         geometry = Geometry(channels, channels, 1, (size, size), (1, 1), (size // 2,) * 4, (1, 1))
-        made = LayerSpec(*operands, geometry, image=(28, 28))
-        assert planning.default_schedule(made, "avx2", cpu="zen4").method == method
+        spec = LayerSpec(*operands, geometry, image=(28, 28))
+        assert planning.default_schedule(spec, "avx2", cpu="zen4").method == method

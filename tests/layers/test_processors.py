@@ -91,10 +91,10 @@ def test_processors_without_issue_rules_have_the_first_estimate():
     assert planning.choose_by_prediction(every) is every[0]
 
 
-@pytest.mark.parametrize(("cpu", "said"), [("nope", "unknown cpu 'nope'; neon knows a53, a72, a76"), (53, "not 53")])
-def test_no_kernel_is_quickest_on_a_processor_that_its_set_does_not_name(cpu, said):
+@pytest.mark.parametrize(("cpu", "message"), [("nope", "unknown cpu 'nope'; neon knows a53, a72, a76"), (53, "not 53")])
+def test_no_kernel_is_quickest_on_a_processor_that_its_set_does_not_name(cpu, message):
     kernel = bitsynth.get_kernel("neon", 2, 1)
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         kernel.on(cpu)
     assert kernel.on("").name == kernel.on("a72").name == kernel.name
 
@@ -120,21 +120,21 @@ def test_one_that_is_not_known_here_is_that_of_the_set(on_a_pi_4, monkeypatch):
 
 
 def test_a_pickled_layer_keeps_its_processor():
-    made = pickle.loads(pickle.dumps(layer(cpu="a72")))
-    assert (made.plan.cpu, made.schedule) == ("a72", layer(cpu="a72").schedule)
+    fields = pickle.loads(pickle.dumps(layer(cpu="a72")))
+    assert (fields.plan.cpu, fields.schedule) == ("a72", layer(cpu="a72").schedule)
 
 
 def test_a_layer_of_another_machine_is_for_this_ones_processor(on_another, monkeypatch):
     """If its kernel is not to be had there."""
-    made = plan(layer().plan.spec)
-    assert made.cpu == on_another
-    kept = pickle.dumps(made)
+    layer_plan = plan(layer().plan.spec)
+    assert layer_plan.cpu == on_another
+    kept = pickle.dumps(layer_plan)
     monkeypatch.undo()
     assert pickle.loads(kept).cpu == cpu_for("auto") != on_another
 
 
 @pytest.mark.parametrize(
-    ("isa", "cpu", "said"),
+    ("isa", "cpu", "message"),
     [
         ("neon", "z80", "unknown cpu 'z80'; neon knows a53, a72, a76"),
         ("neon_dotprod", "a53", "unknown cpu 'a53'; neon_dotprod knows a76"),
@@ -142,8 +142,8 @@ def test_a_layer_of_another_machine_is_for_this_ones_processor(on_another, monke
         ("neon", 72, "cpu must be the name of a processor, not 72"),
     ],
 )
-def test_processors_that_a_set_does_not_name(isa, cpu, said):
-    with pytest.raises(SpecError, match=said):
+def test_processors_that_a_set_does_not_name(isa, cpu, message):
+    with pytest.raises(SpecError, match=message):
         bitsynth.Conv2d(W, 2, 1, isa=isa, cpu=cpu)
 
 
@@ -199,6 +199,6 @@ def test_a_kernel_of_the_machine_it_is_asked_for_on(on_a_pi_4):
 
 def test_a_processor_that_is_named_counts_more_than_the_one_here(on_a_pi_4):
     assert bitsynth.get_kernel("auto", 2, 1, cpu="a53").entry.kernel.order == "a53"
-    for cpu, said in (("zen4", "unknown cpu 'zen4'"), (["a53"], "must be the name of a processor")):
-        with pytest.raises(SpecError, match=said):
+    for cpu, word in (("zen4", "unknown cpu 'zen4'"), (["a53"], "must be the name of a processor")):
+        with pytest.raises(SpecError, match=word):
             bitsynth.get_kernel("auto", 2, 1, cpu=cpu)  # type: ignore[arg-type]

@@ -135,11 +135,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
-def test_wrong_residuals_are_refused(dense, given, said):
+@pytest.mark.parametrize(("given", "message"), BAD.values(), ids=BAD)
+def test_wrong_residuals_are_refused(dense, given, message):
     x = np.ones((3, 9), np.uint8)
     for call in (dense, dense.run, dense.bind):
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError, match=message):
             call(x, residual=given)
 
 
@@ -168,8 +168,8 @@ def test_what_no_layer_can_add(dense):
         "float32 needs Rescale or Scale": lambda: Thresholds([1], residual=Residual("float32")),
         "type is one of uint8": lambda: Residual(np.array(["uint8", "int8"])),  # type: ignore[arg-type]
     }
-    for said, make in wrong.items():
-        with pytest.raises(SpecError, match=said):
+    for word, make in wrong.items():
+        with pytest.raises(SpecError, match=word):
             make()
 
 

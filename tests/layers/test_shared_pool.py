@@ -231,8 +231,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_pools_are_refused(what):
-    make, said = REFUSED[what]
-    with pytest.raises(SpecError, match=re.escape(said)):
+    make, message = REFUSED[what]
+    with pytest.raises(SpecError, match=re.escape(message)):
         make()
 
 

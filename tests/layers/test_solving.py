@@ -54,15 +54,15 @@ def test_what_the_advice_makes_is_what_a_layer_takes(solved):
     assert command == "bitsynth synth --isa avx2 --act-bits 2 --w-bits 1 --channels 64"
     done = CliRunner().invoke(app, shlex.split(command)[1:])
     assert done.exit_code == 0, done.output
-    made = plan(SPEC, isa="avx2")
-    assert (made.schedule.method, made.schedule.channels) == ("lookup", 64)
+    layer_plan = plan(SPEC, isa="avx2")
+    assert (layer_plan.schedule.method, layer_plan.schedule.channels) == ("lookup", 64)
     assert solved == [("avx2", KernelOptions(channels=64))]
 
 
 def test_a_layer_solves_what_is_missing_once(solved, capsys):
-    said: list[str] = []
-    first = plan(SPEC, isa="avx2", solve=lambda message, done=0, total=None: said.append(message))
-    assert said == ["solving 2-bit unsigned x 1-bit bipolar for layers on avx2", "lookup: looking for kernels"]
+    text: list[str] = []
+    first = plan(SPEC, isa="avx2", solve=lambda message, done=0, total=None: text.append(message))
+    assert text == ["solving 2-bit unsigned x 1-bit bipolar for layers on avx2", "lookup: looking for kernels"]
     again = Dense(np.ones((3, 5)), 2, 1, isa="avx2", solve=True)
     assert isinstance(first, LayerPlan)
     assert again.kernel.entry == first.kernel.entry

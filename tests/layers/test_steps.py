@@ -153,8 +153,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_k_steps_are_refused(what):
-    make, said = REFUSED[what]
-    with pytest.raises(SpecError, match=said):
+    make, message = REFUSED[what]
+    with pytest.raises(SpecError, match=message):
         make()
 
 

@@ -174,7 +174,7 @@ def test_kernels_that_sum_no_rows_serve_no_zero_point():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"weight_zero_point": 256}, "the zero point of 8-bit codes is one of them, not 256"),
         ({"weight_zero_point": -1}, "is one of them, not -1"),
@@ -188,13 +188,13 @@ def test_kernels_that_sum_no_rows_serve_no_zero_point():
         ({"weight": np.full((2, 2, 1, 1), -1)}, r"weight\[0, 0, 0, 0\] is -1; 8-bit unsigned holds 0 to 255"),
     ],
 )
-def test_bad_weight_zeros_are_refused(options, said):
+def test_bad_weight_zeros_are_refused(options, message):
     usual: dict[str, Any] = {
         "weight": np.zeros((2, 2, 1, 1), int),
         "weight_encoding": "unsigned",
         "weight_zero_point": 5,
     }
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         bitsynth.Conv2d(act_bits=8, w_bits=8, isa="avx2", **(usual | options))
 
 

@@ -43,9 +43,9 @@ def test_products_are_exact(config, skip_isa):
     assert packing(found).rows == "words"
     try:
         for axis in found.bit_axes:
-            made = k.with_bit_axis(axis)
+            result = k.with_bit_axis(axis)
             for length in (1, 63, 64, 65, 127, 128, 129, 200, 1500):
-                check(made, found.rows + 1, length, found.columns + 3, ("random", "max", "alternating"))
+                check(result, found.rows + 1, length, found.columns + 3, ("random", "max", "alternating"))
     except ToolError as why:
         skip_isa(config[0], str(why))
 
@@ -68,13 +68,13 @@ def test_layers_are_those_of_other_steps(window, cpu, skip_isa):
     codes, weight = rng.integers(0, 2, (2, 6, 7, channels), np.uint8), rng.choice([-1, 1], (70, channels, size, size))
     deep = msgspec.structs.replace(DEEP, gather=gather)
     options = {"stride": stride, "padding": size // 2, "cpu": cpu, "isa": "neon", "out_layout": "NHWC"}
-    made = [
+    items = [
         Conv2d(weight, 1, 1, layout=layout, schedule=schedule, **options)
         for schedule in (deep, msgspec.structs.replace(deep, k_step=0))
         for layout in ("NHWC", "packed")
     ]
     try:
-        sums = [layer.run(pack_words(codes, 1) if layer.layout == "packed" else codes) for layer in made]
+        sums = [layer.run(pack_words(codes, 1) if layer.layout == "packed" else codes) for layer in items]
     except ToolError as why:
         skip_isa("neon", str(why))
     for one in sums[1:]:

@@ -95,8 +95,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_wider_operands_are_refused(what):
-    spec, operands, said = REFUSED[what]
-    assert said in (find_problem(spec, operands) or "")
+    spec, operands, message = REFUSED[what]
+    assert message in (find_problem(spec, operands) or "")
     with pytest.raises(SpecError, match=f"a kernel of {operands} bits computes no layer"):
         widen_operands(spec, operands)
 

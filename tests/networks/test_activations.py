@@ -96,9 +96,9 @@ def test_functions_of_great_numbers():
 
 @pytest.mark.parametrize(("groups", "opset"), [(3, 21), (0, 21), (2, 18)])
 def test_odd_groups_are_refused(groups, opset):
-    made = model([node("GroupNormalization", "x g b", num_groups=groups)], {"x": SHAPE}, CHANNELS, opset=opset)
+    onnx_model = model([node("GroupNormalization", "x g b", num_groups=groups)], {"x": SHAPE}, CHANNELS, opset=opset)
     with pytest.raises(SpecError, match=f"{groups} groups of 4 channels"):
-        read(made)
+        read(onnx_model)
 
 
 @pytest.mark.parametrize("rounding", ["FLOOR", "CEIL", "ROUND"])
@@ -113,8 +113,8 @@ def test_powers_beyond_float64_have_the_greatest_code(rounding):
         node("Quant", "g s z b", "y", domain=QONNX, signed=1, narrow=0, rounding_mode=rounding),
     ]
     scales = {"one": np.float32(1), "k": np.float32(11.3), "s": np.float32(3e38)}
-    made = model(nodes, {"x": (1, 8)}, scales | {"z": np.float32(0), "b": np.float32(7)})
+    onnx_model = model(nodes, {"x": (1, 8)}, scales | {"z": np.float32(0), "b": np.float32(7)})
     x = np.array([[63, 64, 62, 8, 7, -63, -64, 0]], np.float32)
-    values, net = run(read(made), {"x": x}), bitsynth.compile(made, isa="avx2")
+    values, net = run(read(onnx_model), {"x": x}), bitsynth.compile(onnx_model, isa="avx2")
     np.testing.assert_array_equal(net(x), values.floats("y"))
     assert (values["y"][0, :3] == 63).all()

@@ -77,8 +77,8 @@ def test_where_it_runs():
 
 @pytest.mark.slow
 def test_inputs_that_must_be_constants_are_those_of_the_run(quickly):
-    made = model([node("Pow", "x n", "p"), node("Add", "p b")], {"x": (2,), "n": (1,)}, {"b": np.float32(1)})
-    ready = Backend.prepare(made)
+    onnx_model = model([node("Pow", "x n", "p"), node("Add", "p b")], {"x": (2,), "n": (1,)}, {"b": np.float32(1)})
+    ready = Backend.prepare(onnx_model)
     x = np.array([2, 3], np.float32)
     for power in (2, 3):
         (got,) = ready.run([x, np.array([power], np.float32)])

@@ -76,21 +76,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_step_that_was_changed_is_refused(found, case):
-    step, path, value, said = REFUSED[case]
-    assert said in failure(changed(found, step=step, path=path, value=value))
+    step, path, value, message = REFUSED[case]
+    assert message in failure(changed(found, step=step, path=path, value=value))
 
 
 def test_no_thresholds_are_code_0(found):
     """Not the sums themselves."""
-    made = copy.deepcopy(found)
-    claim = made["steps"][-1]["claims"][0]
+    forged = copy.deepcopy(found)
+    claim = forged["steps"][-1]["claims"][0]
     assert claim["by"] == "sums"
     claim |= {
         "by": "thresholds",
         "values": encode_json_array(np.zeros((3, 0), np.int64)),
         "rising": encode_json_array(np.ones((3, 1), bool)),
     }
-    assert "chain and C's formula differ" in failure(made)
+    assert "chain and C's formula differ" in failure(forged)
 
 
 PLANS = {
@@ -116,16 +116,16 @@ PLANS = {
 
 @pytest.mark.parametrize("case", PLANS)
 def test_a_plan_that_was_changed_is_refused(found, case):
-    change, said = PLANS[case]
-    made = copy.deepcopy(found)
-    change(made)
-    assert re.search(said, failure(made))
+    change, message = PLANS[case]
+    forged = copy.deepcopy(found)
+    change(forged)
+    assert re.search(message, failure(forged))
 
 
 def test_a_changed_certificate_is_noticed_by_its_digest(found):
-    made = {**found, "network": "other"}
+    fields = {**found, "network": "other"}
     with pytest.raises(AssertionError, match="was changed"):
-        checker.check(made, Path())
+        checker.check(fields, Path())
 
 
 @pytest.mark.slow
@@ -147,9 +147,9 @@ def test_mutants_are_refused_or_claim_the_same(found):
         "steps": [{k: x for k, x in step.items() if k != "c"} for step in found["steps"]],
         "buffers": {name: {k: x for k, x in b.items() if k != "codes"} for name, b in found["buffers"].items()},
     }  # what C is rendered from is not for the checker
-    made = [said for k, (said, mutant) in enumerate(mutants(read)) if k % 5 == 0 and not failure(mutant)]
-    assert [said for said in made if not is_harmless(said)] == []
-    assert len(made) < 150
+    items = [word for k, (word, mutant) in enumerate(mutants(read)) if k % 5 == 0 and not failure(mutant)]
+    assert [word for word in items if not is_harmless(word)] == []
+    assert len(items) < 150
 
 
 @pytest.fixture
@@ -202,16 +202,16 @@ def test_what_is_moved_or_kept_is_on_the_scale_it_was_on(ended_by_numbers):
     """Of the greatest of a window, and of the sums of a last layer, which are on that of both factors."""
     for edge in ("tail.max_pool", "tail.matmul"):
         for name, value in (("scale", encode_json_array(np.array([[0.7]]))), ("zero", 1)):
-            made = copy.deepcopy(ended_by_numbers)
-            made["edges"][edge][name] = value
-            assert "elements mean something else" in failure(made), (edge, name)
+            forged = copy.deepcopy(ended_by_numbers)
+            forged["edges"][edge][name] = value
+            assert "elements mean something else" in failure(forged), (edge, name)
 
 
 def test_elements_that_a_resize_repeats_are_claimed():
     builder = GraphBuilder("resized", "exact")
     x = quantized(builder, builder.input("x", (1, 4, 3, 3), "float32", Reals()), scale=0.7)
-    made = builder.add("resize", x, places={2: np.arange(6) // 2, 3: np.arange(6) // 2})
-    program = lower(builder.build((made,)), NetworkTarget("avx2"))
+    edge = builder.add("resize", x, places={2: np.arange(6) // 2, 3: np.arange(6) // 2})
+    program = lower(builder.build((edge,)), NetworkTarget("avx2"))
     found = certificate(program, plan_arena(program), {}, reading_of(program.graph))
     (resized,) = [step for step in found["steps"] if [op for _, op in step["nodes"]] == ["resize"]]
     assert resized["claims"]
@@ -228,27 +228,27 @@ NUMBERS = {
 
 @pytest.mark.parametrize("case", NUMBERS)
 def test_moves_and_numbers_that_were_changed_are_refused(ended_by_numbers, case):
-    by, path, value, said = NUMBERS[case]
+    by, path, value, message = NUMBERS[case]
     step = next(k for k, step in enumerate(ended_by_numbers["steps"]) if step["claims"][0]["by"] == by)
     name = next(iter(ended_by_numbers["steps"][step]["constants"]), "")
     where = ("claims", 0, *path) if path else ("constants", name)
-    assert said in failure(changed(ended_by_numbers, step=step, path=where, value=value))
+    assert message in failure(changed(ended_by_numbers, step=step, path=where, value=value))
 
 
-@pytest.mark.parametrize(("value", "said"), [(lambda x: [], "nothing of why"), (lambda x: x * 2, "zip"), (list, "")])
-def test_every_result_has_one_claim(ended_by_numbers, value, said):
+@pytest.mark.parametrize(("value", "message"), [(lambda x: [], "nothing of why"), (lambda x: x * 2, "zip"), (list, "")])
+def test_every_result_has_one_claim(ended_by_numbers, value, message):
     for k, step in enumerate(ended_by_numbers["steps"]):
         found = failure(changed(ended_by_numbers, step=k, path=("claims",), value=value))
-        assert (said in found) if said else not found, step
+        assert (message in found) if message else not found, step
 
 
 def test_integers_as_the_callers_numbers_are_their_own(rng):
     """Those on a scale of channels that differ in range; on another scale they are refused."""
     builder = GraphBuilder("given", "exact")
     x = builder.input("x", (1, 4), "float32", Reals())
-    made = quantized(builder, x, high=7, scale=0.1)
-    made = builder.add("matmul", made, builder.constant(rng.integers(-2, 3, (4, 3)).astype(np.float32), "w"))
-    program = lower(builder.build((made,)), NetworkTarget("avx2"))
+    edge = quantized(builder, x, high=7, scale=0.1)
+    edge = builder.add("matmul", edge, builder.constant(rng.integers(-2, 3, (4, 3)).astype(np.float32), "w"))
+    program = lower(builder.build((edge,)), NetworkTarget("avx2"))
     found = certificate(program, plan_arena(program), {}, reading_of(program.graph))
     assert [step["claims"][0]["by"] for step in found["steps"]][-1] == "numbers"
     assert failure(found) == ""
@@ -311,8 +311,8 @@ def test_squares_are_no_lines():
     """Though they meet the sums at both ends of the range."""
     values = {"sum": (np.array([[0.0, 5.0]]), 1.0, 0.0), "k": (np.array([[5.0]]), 0.0, 0.0)}
     chain = [{"op": "mul", "of": ["sum", "sum"], "is": "v0"}, {"op": "div", "of": ["v0", "k"], "is": "v1"}]
-    made, rises, _ = checker.evaluate(chain, values, True)["v1"]
-    assert (made == values["sum"][0]).all()
+    result, rises, _ = checker.evaluate(chain, values, True)["v1"]
+    assert (result == values["sum"][0]).all()
     assert np.isnan(rises).all()
 
 
@@ -409,13 +409,13 @@ def test_conversions_of_declared_codes_are_claimed(declared, reference):
     assert found["steps"][0]["claims"] == [{"by": "conversion", "is": "sum"}]
     assert failure(found) == ""
     for key in ("low", "high", "scale", "zero"):
-        made = copy.deepcopy(found)
-        made["edges"]["x"][key] = encode_json_array(checker.array(made["edges"]["x"][key]) + 1)
-        assert failure(made), key
+        forged = copy.deepcopy(found)
+        forged["edges"]["x"][key] = encode_json_array(checker.array(forged["edges"]["x"][key]) + 1)
+        assert failure(forged), key
     for key, value in (("chain", [{"op": "max", "of": ["sum", "sum"], "is": "v0"}]), ("constants", {"k0": 1})):
-        made = copy.deepcopy(found)
-        made["steps"][0][key] = value
-        assert "a conversion has no chain" in failure(made)
+        forged = copy.deepcopy(found)
+        forged["steps"][0][key] = value
+        assert "a conversion has no chain" in failure(forged)
 
 
 def test_the_range_of_an_input_is_that_of_its_type():
@@ -425,6 +425,6 @@ def test_the_range_of_an_input_is_that_of_its_type():
     assert (found["edges"]["x"]["low"], found["edges"]["x"]["high"]) == (0, 255)
     assert failure(found) == ""
     for low, high in ((0, 0), (0, 254), (1, 255), (255, 0)):
-        made = copy.deepcopy(found)
-        made["edges"]["x"].update(low=low, high=high)
-        assert "the range of x is" in failure(made)
+        forged = copy.deepcopy(found)
+        forged["edges"]["x"].update(low=low, high=high)
+        assert "the range of x is" in failure(forged)

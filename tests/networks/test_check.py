@@ -282,9 +282,12 @@ def test_errors_of_large_operands_of_softmax_are_rounding(rng):
         node("Softmax", "r", "y", axis=-1),
     ]
     numbers = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(16), "m": np.float32(0.0123)}
-    made = model(nodes, {"x": (4, 2000)}, numbers)
-    net = bitsynth.compile(made, isa="avx2")
+    onnx_model = model(nodes, {"x": (4, 2000)}, numbers)
+    net = bitsynth.compile(onnx_model, isa="avx2")
     x = rng.integers(20000, 21000, (4, 2000)).astype(np.float32)
-    assert [edge.differ[comparison.OURS] for edge in comparison.check_network(net, made, [{"x": x}]).edges] == [0, 0]
+    assert [edge.differ[comparison.OURS] for edge in comparison.check_network(net, onnx_model, [{"x": x}]).edges] == [
+        0,
+        0,
+    ]
     values = run(net.graph, {"x": x})
     assert comparison._off(values, "y", values.floats("y").astype(np.float64) * (1 + 1e-11)).any()

@@ -90,8 +90,8 @@ def test_convolutions_between_binarizers_are_layers(name, rng):
     second = [_repeated(n) for n in first]
     nodes = [*first, node("Conv", "y w", "a"), node("Add", "a bias", "m"), *second, node("Conv", "y_2 w", "z")]
     weights = {"w": w, "bias": rng.integers(-9, 9, (32, 1, 1)).astype(np.float32)}
-    made = model(nodes, {"x": (1, 32, 6, 6)}, NUMBERS | weights, outputs="z")
-    net = bitsynth.compile(made, isa="avx2")
+    onnx_model = model(nodes, {"x": (1, 32, 6, 6)}, NUMBERS | weights, outputs="z")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     assert sum(step.macs > 0 for step in net.report().steps) == 2
     for given in (rng.normal(size=(1, 32, 6, 6)), rng.integers(-1, 2, (1, 32, 6, 6)), np.zeros((1, 32, 6, 6))):
         x = given.astype(np.float32)
@@ -148,17 +148,17 @@ def test_a_ladder_is_one_quantizer_of_two_bits(name):
 @pytest.mark.parametrize("changed", [{"s3": np.float32(1.7)}, {"c": np.float32(0.1)}])
 def test_levels_that_are_no_ladder_are_chosen_as_written(changed):
     numbers = STEPS | THRESHOLDS | changed
-    made = run(read_of(LADDERS["choices"], **numbers), {"x": X}).outputs()[0]
+    result = run(read_of(LADDERS["choices"], **numbers), {"x": X}).outputs()[0]
     want = np.zeros_like(X)
     for t, s in (("a", "s1"), ("b", "s2"), ("c", "s3")):
         want = np.where(numbers[t] < X, numbers[s], want)
-    np.testing.assert_array_equal(np.asarray(made, np.float32), want)
+    np.testing.assert_array_equal(np.asarray(result, np.float32), want)
 
 
 def test_a_choice_of_others_is_made(rng):
     nodes = [node("Greater", "x half", "c"), node("Where", "c x limit", "d"), node("Where", "c d zero", "y")]
-    made = run(read_of(nodes), {"x": X}).outputs()[0]
-    np.testing.assert_array_equal(np.asarray(made, np.float64), np.where(X > 0.5, X, 0))
+    result = run(read_of(nodes), {"x": X}).outputs()[0]
+    np.testing.assert_array_equal(np.asarray(result, np.float64), np.where(X > 0.5, X, 0))
 
 
 def test_choices_of_constants_are_constants(rng):
@@ -191,11 +191,11 @@ def test_an_infinity_to_choose_is_refused():
 @pytest.mark.parametrize("written", ["c zero zeros", "c x zeros", "c zeros x", "c one zeros"])
 def test_a_choice_has_the_shape_of_all_that_it_is_made_of(written):
     zeros = np.zeros((3, X.size), np.float32)
-    made = run(read_of([node("Greater", "x half", "c"), node("Where", written, "y")], zeros=zeros), {"x": X})
+    result = run(read_of([node("Greater", "x half", "c"), node("Where", written, "y")], zeros=zeros), {"x": X})
     numbers = NUMBERS | {"c": X > 0.5, "x": X, "zeros": zeros}
     want = np.where(*(numbers[name] for name in written.split()))
-    np.testing.assert_array_equal(made.outputs()[0], want)
-    assert made.outputs()[0].shape == want.shape
+    np.testing.assert_array_equal(result.outputs()[0], want)
+    assert result.outputs()[0].shape == want.shape
 
 
 @pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.UINT8])

@@ -21,9 +21,9 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture
 def path(tmp_path):
-    made = tmp_path / "small net.onnx"
-    made.write_bytes(small().SerializeToString())
-    return made
+    result = tmp_path / "small net.onnx"
+    result.write_bytes(small().SerializeToString())
+    return result
 
 
 @pytest.mark.smoke
@@ -65,16 +65,16 @@ def test_the_command_writes_a_library(ended, path, tmp_path):
 
 def test_the_command_says_it_in_json(ended, path, tmp_path):
     out, _ = ended(0, "compile", str(path), "--isa", "avx2", "--name", "tiny", "-o", str(tmp_path / "out"), "--json")
-    said = json.loads(out)
-    assert (said["library"], said["isa"], said["threads"]) == ("tiny", "avx2", 1)
-    assert said["arena_bytes"] >= said["arena_bound"] > 0
-    assert {s["kind"] for s in said["steps"]} <= {"layer", "glue", "plain"}
-    assert sum(s["macs"] for s in said["steps"]) == 8 * 27 * 36 + 72 * 5
-    assert str(tmp_path / "out" / "tiny.c") in said["files"]
+    fields = json.loads(out)
+    assert (fields["library"], fields["isa"], fields["threads"]) == ("tiny", "avx2", 1)
+    assert fields["arena_bytes"] >= fields["arena_bound"] > 0
+    assert {s["kind"] for s in fields["steps"]} <= {"layer", "glue", "plain"}
+    assert sum(s["macs"] for s in fields["steps"]) == 8 * 27 * 36 + 72 * 5
+    assert str(tmp_path / "out" / "tiny.c") in fields["files"]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--name", "bs_mine"], "cannot be named 'bs_mine'"),
         (["--isa", "sse9"], "sse9"),
@@ -82,8 +82,8 @@ def test_the_command_says_it_in_json(ended, path, tmp_path):
         (["--input-scale", "2"], "give that too"),
     ],
 )
-def test_bad_usage_writes_nothing(fails, path, tmp_path, more, said):
-    assert said in fails(2, "compile", str(path), "-o", str(tmp_path / "out"), *more)
+def test_bad_usage_writes_nothing(fails, path, tmp_path, more, message):
+    assert message in fails(2, "compile", str(path), "-o", str(tmp_path / "out"), *more)
     assert not (tmp_path / "out").exists()
 
 

@@ -96,17 +96,17 @@ def test_every_operation_of_the_chain_counts(found):
     others = {"min": "max", "max": "min", "add": "sub", "sub": "add", "mul": "add", "div": "mul", "sigmoid": "tanh"}
     kept = []
     for place, op in enumerate(found["steps"][k]["chain"]):
-        made = copy.deepcopy(found)
-        made["steps"][k]["chain"][place]["op"] = others.get(op["op"], "ceil")
-        if not failure(made):
+        forged = copy.deepcopy(found)
+        forged["steps"][k]["chain"][place]["op"] = others.get(op["op"], "ceil")
+        if not failure(forged):
             kept.append(op["op"])
     assert set(kept) <= {"add", "sub"}
     assert len(kept) <= 3  # zero points that are 0, and epsilon
 
 
 def test_the_function_of_another_reference_is_not_known(found):
-    made = copy.deepcopy(found)
-    assert "KeyError" in failure({**made, "reference": "onnx"})
+    forged = copy.deepcopy(found)
+    assert "KeyError" in failure({**forged, "reference": "onnx"})
 
 
 def test_functions_that_stay_near_a_tie_have_no_curve():
@@ -122,12 +122,12 @@ def test_functions_that_stay_near_a_tie_have_no_curve():
 
 def test_what_the_checker_cannot_tell_is_not_claimed(found):
     k = find_curve(found)
-    kept, made = (
+    kept, result = (
         record_of(x, CertificateRecord)
         for x in (found, changed(found, step=k, path=("claims", 0, "bias"), value=lambda x: x + 0.5))
     )
     assert drop_undecided_claims(kept.steps[k], kept.buffers, kept.edges).claims
-    left = drop_undecided_claims(made.steps[k], kept.buffers, kept.edges)
+    left = drop_undecided_claims(result.steps[k], kept.buffers, kept.edges)
     assert left.claims == []
     assert "undecided" in left.unclaimed
 
@@ -139,9 +139,9 @@ exact = {"sigmoid": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh, "erf": 
 def test_bounds_hold_wherever_the_number_may_be(name, x, off):
     """Of numbers off by so much, at both ends; of fractions likewise."""
     chain = [{"op": name, "of": ["sum"], "is": "y"}]
-    for made in (np.float64(x), Fraction(x)):
-        kind = object if isinstance(made, Fraction) else float
-        given = {"sum": (np.array([[made]], kind), 1.0, np.array([[off if kind is float else Fraction(off)]], kind))}
+    for each in (np.float64(x), Fraction(x)):
+        kind = object if isinstance(each, Fraction) else float
+        given = {"sum": (np.array([[each]], kind), 1.0, np.array([[off if kind is float else Fraction(off)]], kind))}
         y, up, far = checker.evaluate(chain, given, True)["y"]
         assert up == 1.0
         for end in (x - off, x, x + off):

@@ -15,8 +15,8 @@ SHAPE = (1, 3, 2, 4)
 
 def rounded(f, x, step=0.25, low=0, high=1.75):
     """Codes of 3 bits, cut behind the scale."""
-    made = f.add("Mul", f.add("Round", f.add("Mul", x, 1 / step)), step)
-    return f.add("Max", f.add("Min", made, high), low)
+    edge = f.add("Mul", f.add("Round", f.add("Mul", x, 1 / step)), step)
+    return f.add("Max", f.add("Min", edge, high), low)
 
 
 def last(f, op, x):

@@ -23,15 +23,15 @@ X = {"x": (1, 4)}
 def refused(tmp_path):
     """`refused(model or bytes)`: the message with which a file of it is refused, less the path."""
 
-    def call(made, **options):
+    def call(result, **options):
         path = tmp_path / "net.onnx"
-        path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        path.write_bytes(result if isinstance(result, bytes) else result.SerializeToString())
         with pytest.raises(SpecError) as error:
             read(path, **options)
-        said = str(error.value)
-        assert said.startswith(f"{path}: ")
-        assert "\n" not in said
-        return said.removeprefix(f"{path}: ")
+        message = str(error.value)
+        assert message.startswith(f"{path}: ")
+        assert "\n" not in message
+        return message.removeprefix(f"{path}: ")
 
     return call
 
@@ -40,32 +40,32 @@ def refused(tmp_path):
 
 
 def test_initializers_may_be_inputs_too(rng):
-    made = quant(2)
-    made.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ()))
-    assert read(made).inputs == ("x",)
+    edge = quant(2)
+    edge.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ()))
+    assert read(edge).inputs == ("x",)
 
 
 @pytest.mark.parametrize("domain", ["", "onnx.brevitas", "finn.custom_op.general", QONNX])
 def test_domains_need_no_import(domain):
-    made = quant(2)
-    made.graph.node[0].domain = domain
-    del made.opset_import[1:]
-    assert [n.op for n in read(made).nodes] == ["quantize"]
+    edge = quant(2)
+    edge.graph.node[0].domain = domain
+    del edge.opset_import[1:]
+    assert [n.op for n in read(edge).nodes] == ["quantize"]
 
 
 def test_no_opset_at_all():
-    made = quant(2)
-    del made.opset_import[:]
-    assert [n.op for n in read(made).nodes] == ["quantize"]
+    edge = quant(2)
+    del edge.opset_import[:]
+    assert [n.op for n in read(edge).nodes] == ["quantize"]
 
 
 def test_widths_may_be_computed():
-    made = quant(2)
-    made.graph.node[0].input[3] = "bits"
-    nodes = [node("Constant", "", "r", value_float=2.3), node("Ceil", "r", "bits"), *made.graph.node]
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    graph = read(made)
+    edge = quant(2)
+    edge.graph.node[0].input[3] = "bits"
+    nodes = [node("Constant", "", "r", value_float=2.3), node("Ceil", "r", "bits"), *edge.graph.node]
+    del edge.graph.node[:]
+    edge.graph.node.extend(nodes)
+    graph = read(edge)
     assert graph.edges["y"].integers.bits == 3
 
 
@@ -92,9 +92,9 @@ def test_dynamic_flatten():
 
 
 def test_the_batch_is_fixed_by_an_option(refused):
-    made = model(RELU, {"x": ("N", 4)})
-    assert refused(made) == "input x: axis 0 is N; fix the batch with --batch N"
-    assert read(made, batch=3).edges["y"].shape == (3, 4)
+    onnx_model = model(RELU, {"x": ("N", 4)})
+    assert refused(onnx_model) == "input x: axis 0 is N; fix the batch with --batch N"
+    assert read(onnx_model, batch=3).edges["y"].shape == (3, 4)
     assert refused(model(RELU, {"x": (1, "W")}), batch=3) == "input x: axis 1 is W; give --shape x=1xW with numbers"
 
 
@@ -109,30 +109,32 @@ def test_a_batch_norm_that_is_written_out(rng):
     given = {k: rng.uniform(0.5, 2, (4,)).astype(np.float32) for k in ("mean", "var", "gain", "bias")}
     x = rng.normal(size=(1, 4)).astype(np.float32)
     want = (x - given["mean"]) / np.sqrt(given["var"]) * given["gain"] + given["bias"]
-    made = model(nodes, X, given | {"half": np.float32(0.5)})
-    np.testing.assert_allclose(run(read(made), {"x": x}).outputs()[0], want, rtol=1e-6)
+    onnx_model = model(nodes, X, given | {"half": np.float32(0.5)})
+    np.testing.assert_allclose(run(read(onnx_model), {"x": x}).outputs()[0], want, rtol=1e-6)
 
 
 def test_functions_are_written_out(rng):
     body = [node("Relu", "a", "b"), node("Neg", "b", "c")]
     function = helper.make_function("own", "Both", ["a"], ["c"], body, [helper.make_opsetid("", 21)])
-    made = model([node("Both", "x", domain="own")], X, domains={"own": 1})
-    made.functions.append(function)
-    assert [n.op for n in read(made).nodes] == ["relu", "neg"]
+    onnx_model = model([node("Both", "x", domain="own")], X, domains={"own": 1})
+    onnx_model.functions.append(function)
+    assert [n.op for n in read(onnx_model).nodes] == ["relu", "neg"]
 
 
 def test_functions_that_grow_without_end(refused):
-    made = model([node("F40", "x", domain="own")], X, domains={"own": 1})
+    onnx_model = model([node("F40", "x", domain="own")], X, domains={"own": 1})
     for k in range(41):
         body = [node(f"F{k - 1}" if k else "Relu", *names, domain="own" if k else "") for names in ("ab", "bc")]
-        made.functions.append(helper.make_function("own", f"F{k}", ["a"], ["c"], body, [helper.make_opsetid("own", 1)]))
-    assert refused(made).startswith("its functions are 2,199,023,255,552 nodes, more than")
+        onnx_model.functions.append(
+            helper.make_function("own", f"F{k}", ["a"], ["c"], body, [helper.make_opsetid("own", 1)])
+        )
+    assert refused(onnx_model).startswith("its functions are 2,199,023,255,552 nodes, more than")
 
 
 @pytest.mark.parametrize("op", ["Add", "MatMul"])
 def test_results_of_too_many_elements(refused, op):
-    said = refused(model([node(op, "x z")], {"x": (100_000, 1), "z": (1, 100_000)}))
-    assert said.startswith(f"{op} the_{op}: makes a tensor of shape (100000, 100000), more than")
+    message = refused(model([node(op, "x z")], {"x": (100_000, 1), "z": (1, 100_000)}))
+    assert message.startswith(f"{op} the_{op}: makes a tensor of shape (100000, 100000), more than")
 
 
 def test_axes_of_no_element(refused):
@@ -149,14 +151,14 @@ def test_roots_of_numbers_below_0_are_0(reference):
 
 
 def test_nodes_in_any_order():
-    made = model([node("Relu", "h", "y"), node("Neg", "x", "h")], X)
-    assert [n.op for n in read(made).nodes] == ["neg", "relu"]
+    onnx_model = model([node("Relu", "h", "y"), node("Neg", "x", "h")], X)
+    assert [n.op for n in read(onnx_model).nodes] == ["neg", "relu"]
 
 
 def test_inputs_of_known_codes():
-    made = model([node("MatMul", "x w")], X, {"w": np.ones((4, 2), np.float32)})
-    assert read(made).edges["y"].type == Reals()
-    graph = read(made, codes=InputCodes(2, 0.5))
+    onnx_model = model([node("MatMul", "x w")], X, {"w": np.ones((4, 2), np.float32)})
+    assert read(onnx_model).edges["y"].type == Reals()
+    graph = read(onnx_model, codes=InputCodes(2, 0.5))
     kind = graph.edges["y"].integers
     assert (kind.least, kind.most, float(kind.scale)) == (0, 12, 0.5)
     assert run(graph, {"x": np.array([[0, 0.5, 1, 1.5]])}).outputs()[0].tolist() == [[3.0, 3.0]]
@@ -175,9 +177,9 @@ def test_codes_are_of_inputs_that_no_quantizer_reads():
 
 
 def test_a_shape_below_0(refused):
-    made = model([node("Add", "x w")], X, {"w": np.ones((1, 4), np.float32)})
-    made.graph.initializer[0].dims[0] = -1
-    assert refused(made) == "w: its shape is (-1, 4); sizes are 0 or more"
+    onnx_model = model([node("Add", "x w")], X, {"w": np.ones((1, 4), np.float32)})
+    onnx_model.graph.initializer[0].dims[0] = -1
+    assert refused(onnx_model) == "w: its shape is (-1, 4); sizes are 0 or more"
 
 
 def test_external_data_beside_the_model(tmp_path, rng):
@@ -194,12 +196,12 @@ def test_external_data_beside_the_model(tmp_path, rng):
 
 def external(w, location, **info):
     """A model whose weights are said to lie elsewhere."""
-    made = model([node("MatMul", "x w")], X, {"w": w})
-    (weights,) = made.graph.initializer
+    onnx_model = model([node("MatMul", "x w")], X, {"w": w})
+    (weights,) = onnx_model.graph.initializer
     set_external_data(weights, location, **info)
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL
-    return made
+    return onnx_model
 
 
 @pytest.mark.parametrize(
@@ -223,10 +225,10 @@ def test_external_data_elsewhere(tmp_path, refused, location, why):
 def test_external_data_of_no_size(tmp_path, refused):
     with (tmp_path / "huge.bin").open("wb") as sparse:
         sparse.truncate(1 << 32)
-    said = refused(external(np.ones((4, 3), np.float32), "huge.bin"))
-    assert said == "w: external data of more than 2,147,483,647 bytes are not read"
-    said = refused(external(np.ones((4, 3), np.float32), "huge.bin", offset=1 << 31, length=1 << 33))
-    assert said == "w: external data end after huge.bin does; the file is cut short"
+    message = refused(external(np.ones((4, 3), np.float32), "huge.bin"))
+    assert message == "w: external data of more than 2,147,483,647 bytes are not read"
+    message = refused(external(np.ones((4, 3), np.float32), "huge.bin", offset=1 << 31, length=1 << 33))
+    assert message == "w: external data end after huge.bin does; the file is cut short"
 
 
 def test_damaged_files_are_refused(refused):
@@ -239,11 +241,11 @@ def test_damaged_files_are_refused(refused):
 
 def broken(**changes):
     """A model of one Relu with parts replaced."""
-    made = model(RELU, X)
+    onnx_model = model(RELU, X)
     for name, value in changes.items():
-        del getattr(made.graph, name)[:]
-        getattr(made.graph, name).extend(value)
-    return made
+        del getattr(onnx_model.graph, name)[:]
+        getattr(onnx_model.graph, name).extend(value)
+    return onnx_model
 
 
 def untyped():
@@ -303,7 +305,7 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("result", "why"),
     [
         (convolving((2, 4, 3, 3)), "3 channels do not fit weights (2, 4, 3, 3) in 1 groups"),
         (convolving(image=(1, 3, 2, 2)), "an image of (2, 2) is smaller than the window (3, 3)"),
@@ -316,14 +318,14 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
         (convolving(kernel_shape=[5, 5]), "kernel_shape (5, 5) does not match weights (2, 3, 3, 3)"),
     ],
 )
-def test_convolutions_that_do_not_fit(refused, made, why):
-    assert refused(made).startswith(f"Conv the_Conv: {why}")
+def test_convolutions_that_do_not_fit(refused, result, why):
+    assert refused(result).startswith(f"Conv the_Conv: {why}")
 
 
 def test_sums_that_leave_int32(refused):
     given = {"w": np.full((70_000, 1), -128, np.int8)}
-    made = model([node("MatMulInteger", "x w")], {"x": (1, 70_000)}, given, dtype=TensorProto.UINT8)
-    assert refused(made) == (
+    onnx_model = model([node("MatMulInteger", "x w")], {"x": (1, 70_000)}, given, dtype=TensorProto.UINT8)
+    assert refused(onnx_model) == (
         "MatMulInteger the_MatMulInteger: sums go from -2,284,800,000 to 0, which int32 does not hold"
     )
 

@@ -58,7 +58,7 @@ def numbers(case, k):
 
 @pytest.mark.parametrize("isa", ["avx2", *SLOW])
 def test_products_are_layers_and_exact(isa, skip_isa):
-    nets = {case: bitsynth.compile(made, isa=isa) for case, made in CASES.items()}
+    nets = {case: bitsynth.compile(each, isa=isa) for case, each in CASES.items()}
     for case, net in nets.items():
         assert sum(isinstance(step, LayerStep) for step in net.program.steps) == 1, case
     try:
@@ -75,8 +75,8 @@ def test_products_are_layers_and_exact(isa, skip_isa):
 
 def test_the_integers_are_those_of_the_file():
     """Of every edge that the file has."""
-    for case, made in CASES.items():
-        graph = read(made)
+    for case, each in CASES.items():
+        graph = read(each)
         other = distribute_zero_points(graph)
         assert any(edge.endswith(".codes") for edge in other.edges), case
         given = {"x": numbers(case, 0)}
@@ -106,10 +106,10 @@ def test_other_differences_stay():
 
 def test_names_of_the_file_are_not_taken():
     """An edge of the file that is called as the product of codes would be."""
-    made = behind("MatMulInteger", (3, 20), weights(20, 9))
-    for n in made.graph.node:
+    result = behind("MatMulInteger", (3, 20), weights(20, 9))
+    for n in result.graph.node:
         for names in (n.input, n.output):
             names[:] = ["c.codes" if name == "m" else name for name in names]
-    net = bitsynth.compile(made, isa="avx2")
+    net = bitsynth.compile(result, isa="avx2")
     x = RNG.normal(size=(3, 20)).astype(F)
     assert same(run(net.graph, {"x": x}), "y", net(x))

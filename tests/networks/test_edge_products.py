@@ -61,21 +61,21 @@ def product(builder, rng, number):
     own = [outer, (1,) * len(outer), ()][rng.choice(3, p=[0.6, 0.2, 0.2])]
     first = factor(builder, rng, f"a{number}", (*outer, rows, depth))
     second = factor(builder, rng, f"b{number}", (*own, depth, columns))
-    made = builder.add("matmul", first, second)
+    edge = builder.add("matmul", first, second)
     scale = 0.05 * 0.05 * depth**0.5 * 64
     match ("sums", "codes", "few codes", "bias", "residual")[rng.integers(5)]:
         case "sums":
-            return made
+            return edge
         case "few codes":
-            return quantized(builder, made, 2, -2, scale=scale)
+            return quantized(builder, edge, 2, -2, scale=scale)
         case "bias":
-            made = builder.add("add", made, builder.constant(rng.normal(size=columns).astype(np.float32)))
+            edge = builder.add("add", edge, builder.constant(rng.normal(size=columns).astype(np.float32)))
         case "residual":
-            more = builder.input(f"r{number}", builder.edges[made].shape, "float32", Reals())
-            made = builder.add("add", made, quantized(builder, more, 4, -8, scale=3 * scale))
-    made = quantized(builder, made, 8, int(rng.choice([-128, 0])), scale=scale / 16)
+            more = builder.input(f"r{number}", builder.edges[edge].shape, "float32", Reals())
+            edge = builder.add("add", edge, quantized(builder, more, 4, -8, scale=3 * scale))
+    edge = quantized(builder, edge, 8, int(rng.choice([-128, 0])), scale=scale / 16)
     order = [(0, 2, 1, 3), (2, 0, 1, 3), (1, 0, 3, 2)][rng.integers(3)]
-    return builder.add("transpose", made, order=order) if len(outer) == 2 and rng.integers(2) else made
+    return builder.add("transpose", edge, order=order) if len(outer) == 2 and rng.integers(2) else edge
 
 
 def drawn(seed, count):
@@ -156,8 +156,8 @@ def attention():
     heads = [builder.add("transpose", q, order=(0, 2, 1, 3)), builder.add("transpose", k, order=(0, 2, 3, 1))]
     scores = builder.add("matmul", *heads, name="scores")
     shares = quantized(builder, builder.add("mul", scores, builder.constant(np.float32(0.5))), 2, 0, scale=0.01)
-    made = builder.add("matmul", shares, builder.add("transpose", v, order=(0, 2, 1, 3)), name="values")
-    return builder.build((builder.add("transpose", made, order=(0, 2, 1, 3), name="y"),))
+    result = builder.add("matmul", shares, builder.add("transpose", v, order=(0, 2, 1, 3)), name="values")
+    return builder.build((builder.add("transpose", result, order=(0, 2, 1, 3), name="y"),))
 
 
 @pytest.fixture(scope="module")
@@ -198,27 +198,27 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_false_claim_of_a_product_of_edges_is_refused(found, what):
-    made = copy.deepcopy(found)
-    step = made["steps"][products_of(made)[what == "a second factor of another scale"]]
-    CHANGES[what](step, made["edges"][made["buffers"][step["inputs"][-1]]["edge"]])
-    assert failure(made), what
+    forged = copy.deepcopy(found)
+    step = forged["steps"][products_of(forged)[what == "a second factor of another scale"]]
+    CHANGES[what](step, forged["edges"][forged["buffers"][step["inputs"][-1]]["edge"]])
+    assert failure(forged), what
 
 
 def test_mutants_of_sums_of_edges_are_refused(found):
     """But where the range of sums is left out, which is computed again."""
     read = {**found, "steps": [{k: x for k, x in step.items() if k != "c"} for step in found["steps"]]}
     prefixes = tuple(f"steps/{k}/{part}" for k in products_of(found) for part in ("sums", "claims", "inputs"))
-    chosen = [(said, mutant) for said, mutant in mutants(read) if said.startswith(prefixes)]
+    chosen = [(word, mutant) for word, mutant in mutants(read) if word.startswith(prefixes)]
     assert len(chosen) > 60
-    assert [said for said, mutant in chosen if not failure(mutant) and not is_harmless(said)] == []
+    assert [word for word, mutant in chosen if not failure(mutant) and not is_harmless(word)] == []
 
 
 def one_product(first, second):
     """A product of matrices of these shapes, its codes, and the step that computes them."""
     builder = GraphBuilder("product", "exact")
     edges = [builder.input(name, shape, "float32", Reals()) for name, shape in zip("ab", (first, second), strict=True)]
-    made = builder.add("matmul", *(quantized(builder, edge, 3, -4) for edge in edges))
-    found = certified(builder.build((quantized(builder, made, 4, -8, scale=0.1),)))
+    result = builder.add("matmul", *(quantized(builder, edge, 3, -4) for edge in edges))
+    found = certified(builder.build((quantized(builder, result, 4, -8, scale=0.1),)))
     assert failure(found) == ""
     return found, found["steps"][products_of(found)[0]]
 
@@ -259,27 +259,27 @@ def written():
 @pytest.mark.parametrize("what", PLACES)
 def test_factors_that_lie_elsewhere_are_refused(written, what):
     number, side, axis, stride = PLACES[what]
-    made = copy.deepcopy(written)
-    made["steps"][products_of(made)[number]]["c"]["places"][side][axis] = stride
+    forged = copy.deepcopy(written)
+    forged["steps"][products_of(forged)[number]]["c"]["places"][side][axis] = stride
     with pytest.raises((AssertionError, SpecError, Refuted), match=r"reads or writes behind|in no known places"):
-        library_of(record_of(made, CertificateRecord), "network", {})
+        library_of(record_of(forged, CertificateRecord), "network", {})
 
 
 @pytest.mark.parametrize("wrong", ["abc", 5, None, [[1]]], ids=str)
 @pytest.mark.parametrize("side", ["outer", "rows", "columns", "results"])
 def test_factors_at_no_places_are_refused(written, side, wrong):
-    made = copy.deepcopy(written)
-    made["steps"][products_of(made)[0]]["c"]["places"][side] = wrong
+    forged = copy.deepcopy(written)
+    forged["steps"][products_of(forged)[0]]["c"]["places"][side] = wrong
     with pytest.raises((AssertionError, SpecError, Refuted)):
-        library_of(record_of(made, CertificateRecord), "network", {})
+        library_of(record_of(forged, CertificateRecord), "network", {})
 
 
 def test_a_product_of_an_edge_with_itself():
     """Both factors are one edge, the second one transposed."""
     builder = GraphBuilder("square", "exact")
     edge = quantized(builder, builder.input("m", (2, 5, 7), "float32", Reals()), 4, -8)
-    made = builder.add("matmul", edge, builder.add("transpose", edge, order=(0, 2, 1)))
-    net = network(builder.build((made,)), HERE)
+    result = builder.add("matmul", edge, builder.add("transpose", edge, order=(0, 2, 1)))
+    net = network(builder.build((result,)), HERE)
     compiled_together(HERE, [net])
     require_equal(net, np.random.default_rng(0))
 

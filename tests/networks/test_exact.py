@@ -60,12 +60,12 @@ def test_intervals_hold_the_number(name, pairs):
 )
 def test_blocks_are_what_the_whole_is(name, shapes):
     """Bounds of many numbers, of which some are known exactly in some blocks, all in others."""
-    rng, made = np.random.default_rng(3), getattr(directed, name)
+    rng, result = np.random.default_rng(3), getattr(directed, name)
     a, b = (rng.integers(1, 9, shape) / 8 for shape in shapes)
     for exact in (True, False):
         a.reshape(-1)[: a.size // 3] *= 1 if exact else np.pi
-        low, high = made(a, b)
-        least, most = made.__wrapped__(a, b)
+        low, high = result(a, b)
+        least, most = result.__wrapped__(a, b)
         assert np.array_equal(low, least)
         assert np.array_equal(high, most)
         assert (low is high) == (least is most)
@@ -99,10 +99,10 @@ def test_functions_are_bounded(name, numbers):
 
 def test_the_error_function_rises_and_never_reaches_one():
     """Its distance from 1 is less than any float64 holds, and decides what rounds down."""
-    made = Fractions().call("erf", Fractions().constant(np.arange(-128, 129) / 8))
-    assert (np.diff(made) > 0).all()
-    assert -1 < made[0] < made[-1] < 1
-    assert (made == -made[::-1]).all()
+    result = Fractions().call("erf", Fractions().constant(np.arange(-128, 129) / 8))
+    assert (np.diff(result) > 0).all()
+    assert -1 < result[0] < result[-1] < 1
+    assert (result == -result[::-1]).all()
 
 
 def test_products_of_dyadic_numbers_are_points(rng):
@@ -180,15 +180,17 @@ def test_ties_are_decided_in_fractions(name):
 
 def test_the_greatest_of_equals_is_the_first():
     nodes = [node("Div", "x three", "t"), node("Mul", "t three", "u"), node("Concat", "x u", "c", axis=3)]
-    made = model([*nodes, node("ArgMax", "c", axis=3, keepdims=0)], {"x": X.shape}, THIRDS)
-    assert (run(read(made), {"x": X}).outputs()[0] == 3).all()
+    onnx_model = model([*nodes, node("ArgMax", "c", axis=3, keepdims=0)], {"x": X.shape}, THIRDS)
+    assert (run(read(onnx_model), {"x": X}).outputs()[0] == 3).all()
 
 
 def test_irrational_spreads_are_no_ties(rng):
     """x / sqrt(2), of a batch norm, is on no boundary but 0; float64 alone could not tell."""
     given = {k: np.full(2, v, np.float32) for k, v in {"g": 1, "o": 0, "m": 0, "v": 2}.items()}
-    made = model([node("BatchNormalization", "x g o m v", "h", epsilon=0.0), QUANT], {"x": X.shape}, THIRDS | given)
-    got = run(read(made), {"x": X * 8})["y"]
+    onnx_model = model(
+        [node("BatchNormalization", "x g o m v", "h", epsilon=0.0), QUANT], {"x": X.shape}, THIRDS | given
+    )
+    got = run(read(onnx_model), {"x": X * 8})["y"]
     want = [round(float(np.longdouble(v) / np.sqrt(np.longdouble(2)))) for v in (X * 8).flat]
     assert got.reshape(-1).tolist() == want
 
@@ -274,7 +276,7 @@ def open_steps(draw):
 
     builder = GraphBuilder("steps", "exact")
     third = builder.constant(constant(3, 3, 5, 1))
-    made = builder.add("mul", builder.add("div", builder.input("x", shape, "float32", Reals()), third), third)
+    edge = builder.add("mul", builder.add("div", builder.input("x", shape, "float32", Reals()), third), third)
     mode = draw(st.sampled_from(["ROUND", "FLOOR", "HALF_UP", "DOWN"]))
     common = {"scale": constant(0.5, 1), "zero": constant(0, 1), "rounding": mode, "real": "float32"}
     grid: dict[str, Any] = {"low": np.int64(-9), "high": np.int64(9)}
@@ -282,9 +284,9 @@ def open_steps(draw):
     row, more = draw(
         st.sampled_from([("quantize", {"zero_first": True}), ("quantize", {"zero_first": False}), ("trunc", {})])
     )
-    made = builder.add(row, made, **common, **grid, **(more or {"divisor": constant(2, 4, dtype=np.float64)}))
+    edge = builder.add(row, edge, **common, **grid, **(more or {"divisor": constant(2, 4, dtype=np.float64)}))
     halves = st.lists(st.integers(-12, 12), min_size=math.prod(shape), max_size=math.prod(shape))
-    return builder.build((made,)), np.array(draw(halves), np.float32).reshape(shape) / 2
+    return builder.build((edge,)), np.array(draw(halves), np.float32).reshape(shape) / 2
 
 
 @settings(max_examples=60)
@@ -322,15 +324,15 @@ def test_what_is_over_zero_names_the_node():
 @pytest.mark.parametrize("number", [np.inf, -np.inf])
 def test_infinite_constants_are_no_real_numbers(op, number):
     constants = {"c": np.array([1, number], np.float32)}
-    made = model([node(op, "x c", name="n")], {"x": (1, 2)}, constants)
+    onnx_model = model([node(op, "x c", name="n")], {"x": (1, 2)}, constants)
     with pytest.raises(SpecError, match=f"^{op} n: the constant c holds infinity"):
-        read(made, reference="exact")
-    assert len(read(made, reference="onnxruntime").nodes) == 1
+        read(onnx_model, reference="exact")
+    assert len(read(onnx_model, reference="onnxruntime").nodes) == 1
 
 
 def test_limits_that_cut_nothing_are_read():
-    made = model([node("Clip", "x l h")], {"x": (1, 2)}, {"l": np.float32(-np.inf), "h": np.float32(3)})
-    assert [n.op for n in read(made, reference="exact").nodes] == ["clip"]
+    onnx_model = model([node("Clip", "x l h")], {"x": (1, 2)}, {"l": np.float32(-np.inf), "h": np.float32(3)})
+    assert [n.op for n in read(onnx_model, reference="exact").nodes] == ["clip"]
 
 
 def between_quantizers(nodes, end, *, rounding="CEIL", **more):

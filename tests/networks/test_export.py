@@ -40,12 +40,12 @@ def codes(graph, name, integers):
 
 def require_same(graph, count=3, *, shifts=False):
     """SpecError or AssertionError unless the exported file is valid and gives the network's codes; its operators."""
-    made = export_integers(graph, shifts=shifts)
-    operators = {n.op_type for n in made.graph.node}
-    inner = joints(graph, made)
-    checker.check_model(made, full_check=True)
-    assert len({n.name for n in made.graph.node}) == len(made.graph.node)
-    back = read(made)
+    onnx_model = export_integers(graph, shifts=shifts)
+    operators = {n.op_type for n in onnx_model.graph.node}
+    inner = joints(graph, onnx_model)
+    checker.check_model(onnx_model, full_check=True)
+    assert len({n.name for n in onnx_model.graph.node}) == len(onnx_model.graph.node)
+    back = read(onnx_model)
     assert back.reference == "onnxruntime" or not operators & {"MatMulInteger", "ConvInteger"}
     for inputs in draw(graph, count):
         want = run(graph, inputs)
@@ -67,7 +67,7 @@ def quant(given, made, bits, signed=0, rounding="ROUND"):
 def test_a_reshape_before_the_next_product_stays(rng):
     """As in CNV, whose last convolution leaves one pixel."""
     weights = {"wq": rng.integers(-1, 2, (8, 4, 2, 2)), "wr": rng.integers(-1, 2, (8, 3))}
-    made = model(
+    onnx_model = model(
         [
             quant("x", "a", 2),
             node("Conv", "a wq", "sums", name="conv"),
@@ -79,7 +79,7 @@ def test_a_reshape_before_the_next_product_stays(rng):
         {name: w.astype(np.float32) for name, w in weights.items()}
         | {"zero": np.float32(0), **{f"{n}_s": np.float32(1) for n in "aq"}, **{f"{n}_b": np.float32(2) for n in "aq"}},
     )
-    require_same(read(made))
+    require_same(read(onnx_model))
 
 
 @pytest.fixture
@@ -179,10 +179,10 @@ def test_a_factor_without_an_integer_and_a_shift_is_refused():
 
 def test_real_numbers_are_no_float32(chain):
     """A function of real numbers has no pattern; the same in float32 has."""
-    made = prepared(node("Tanh", "a", "t", name="curve"), quant("t", "y", 4))
+    onnx_model = prepared(node("Tanh", "a", "t", name="curve"), quant("t", "y", 4))
     with pytest.raises(SpecError, match=r"quantize is none of its operators"):
-        export_integers(read(made))
-    operators, _ = require_same(read(made, reference="onnxruntime"))
+        export_integers(read(onnx_model))
+    operators, _ = require_same(read(onnx_model, reference="onnxruntime"))
     assert "Tanh" in operators
 
 
@@ -224,9 +224,9 @@ def test_integers_times_less_than_nothing_are_others(factor):
     """Though their range is the same; times 1 they stay."""
     start = quant("x", "a", 4, signed=1)
     mul = node("Mul", "a m", "n", name="turn")
-    made = prepared(mul, start=start, m=np.float32(factor), outputs="n", a_s=np.float32(1))
+    onnx_model = prepared(mul, start=start, m=np.float32(factor), outputs="n", a_s=np.float32(1))
     try:
-        require_same(read(made))
+        require_same(read(onnx_model))
     except SpecError as error:
         assert factor != 1
         assert "Mul turn" in str(error)  # noqa: PT017
@@ -242,15 +242,15 @@ def test_numbers_of_several_outputs():
 @pytest.mark.parametrize("outputs", ["a", "a y", "y w"])
 def test_an_output_that_no_code_makes_is_refused(outputs):
     pool = node("MaxPool", "a", "y", kernel_shape=[2, 2], name="pool")
-    made = prepared(pool, outputs=outputs, w=np.ones(2, np.float32))
+    onnx_model = prepared(pool, outputs=outputs, w=np.ones(2, np.float32))
     with pytest.raises(SpecError, match=r"output . is made of no codes"):
-        export_integers(read(made))
+        export_integers(read(onnx_model))
 
 
 def test_an_input_without_a_quantizer_is_refused():
-    made = model([node("Relu", "x", "y", name="plain")], {"x": (1, 4)})
+    onnx_model = model([node("Relu", "x", "y", name="plain")], {"x": (1, 4)})
     with pytest.raises(SpecError, match="Relu plain: y comes to it without a quantizer"):
-        export_integers(read(made))
+        export_integers(read(onnx_model))
 
 
 @pytest.mark.slow
@@ -261,9 +261,9 @@ def test_the_example_is_the_same_in_onnxruntime(tmp_path):
     _, inner = require_same(graph := read(FASHION), 2)
     assert len(inner) == 5
     runtime = pytest.importorskip("onnxruntime")
-    made = export_integers(graph)
-    inner = joints(graph, made)
-    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    onnx_model = export_integers(graph)
+    inner = joints(graph, onnx_model)
+    session = runtime.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"])
     (inputs,) = draw(graph, 1)
     want = run(graph, inputs)
     (name,) = (x.name for x in session.get_inputs())

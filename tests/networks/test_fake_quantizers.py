@@ -62,8 +62,8 @@ def quantizers(graph):
 
 
 def codes_of(graph):
-    (made,) = {node.outputs[0] for node in quantizers(graph)}
-    return graph.edges[made].integers
+    (result,) = {node.outputs[0] for node in quantizers(graph)}
+    return graph.edges[result].integers
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

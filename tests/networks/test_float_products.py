@@ -78,9 +78,9 @@ def test_weights_in_floats():
 
 @pytest.fixture
 def path(tmp_path):
-    made = tmp_path / "net.onnx"
-    made.write_bytes(two_convolutions().SerializeToString())
-    return str(made)
+    result = tmp_path / "net.onnx"
+    result.write_bytes(two_convolutions().SerializeToString())
+    return str(result)
 
 
 SHARE = f"{STEM / (STEM + BODY):.1%}".replace("%", " %")

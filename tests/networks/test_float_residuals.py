@@ -35,8 +35,8 @@ def require_equal(net, made, rng, count=2):
 @pytest.mark.slow
 @pytest.mark.parametrize("dyadic", [False, True], ids=["generic", "on ties"])
 def test_every_edge_is_the_references(rng, dyadic):
-    made = resnet_of_reals(rng, 48, dyadic=dyadic)
-    require_equal(bitsynth.compile(made, isa="avx2"), made, rng)
+    result = resnet_of_reals(rng, 48, dyadic=dyadic)
+    require_equal(bitsynth.compile(result, isa="avx2"), result, rng)
 
 
 def test_streams_lie_as_layers_write(rng):

@@ -29,9 +29,9 @@ def weights_of(graph):
 
 def codes(rng, bits, shape=(16, 8, 3, 3)):
     most = 2 ** (bits - 1) - 1
-    made = rng.integers(-most, most + 1, shape)
-    made[:, 0, 0] = most if most else 1
-    return made
+    result = rng.integers(-most, most + 1, shape)
+    result[:, 0, 0] = most if most else 1
+    return result
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
@@ -125,8 +125,8 @@ def test_weights_that_a_file_computes_from_constants(rng):
     """A straight-through estimator, -x + q + x, of constants: float64 in exact arithmetic."""
     w = codes(rng, 4)
     given = GIVEN | {"x0": rng.normal(size=w.shape).astype(np.float32), "q0": w * np.float32(0.125)}
-    made = [node("Neg", "x0", "n"), node("Add", "n q0", "d"), node("Add", "d x0", "w", name="w")]
-    edge, held = weights_of(read(model([*QUANTIZED, *made, node("Conv", "q w", "y")], {"x": (1, 8, 6, 6)}, given)))
+    items = [node("Neg", "x0", "n"), node("Add", "n q0", "d"), node("Add", "d x0", "w", name="w")]
+    edge, held = weights_of(read(model([*QUANTIZED, *items, node("Conv", "q w", "y")], {"x": (1, 8, 6, 6)}, given)))
     assert held is not None
     assert (held == w).all()
     assert edge.integers.scale == 0.125

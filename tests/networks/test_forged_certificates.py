@@ -39,19 +39,19 @@ def read_by(made, step, k=0):
 @pytest.mark.parametrize("operand", [[-1, 0], [-1, 7], [1 << 9, 0], [1, 1 << 40]])
 def test_codes_rise_with_what_they_stand_for(found, operand):
     """Or a range that runs upward has no element at all."""
-    made = one_code(found, 3)
-    assert failure(made)
-    unclaimed(made, 2)
-    read_by(made, 3)["operand"] = operand
-    assert failure(made)
+    result = one_code(found, 3)
+    assert failure(result)
+    unclaimed(result, 2)
+    read_by(result, 3)["operand"] = operand
+    assert failure(result)
 
 
 def squared():
     """Real numbers of integers that turn back."""
     builder = GraphBuilder("squared", "exact")
     x = builder.input("x", (1, 4), "float32", Integers.between(-3, 3, 0.5))
-    made = builder.add("matmul", x, builder.constant(np.eye(4, dtype=np.float32), "w"))
-    return builder.build((builder.add("power", made, exponent=2.0, name="y"),))
+    edge = builder.add("matmul", x, builder.constant(np.eye(4, dtype=np.float32), "w"))
+    return builder.build((builder.add("power", edge, exponent=2.0, name="y"),))
 
 
 def test_real_numbers_are_looked_at_between_ends_too():
@@ -67,17 +67,19 @@ def test_real_numbers_are_looked_at_between_ends_too():
 
 def test_sums_do_not_wrap_around(found):
     """Four weights of 2**62 more are, in int64, none."""
-    made = changed(found, step=1, path=("sums", "weights"), value=lambda w: w + (1 << 62) * (np.arange(w.shape[3]) < 4))
+    forged = changed(
+        found, step=1, path=("sums", "weights"), value=lambda w: w + (1 << 62) * (np.arange(w.shape[3]) < 4)
+    )
     for end in ("low", "high"):
-        del made["steps"][1]["sums"][end]
-    assert "sums leave int64" in failure(made)
+        del forged["steps"][1]["sums"][end]
+    assert "sums leave int64" in failure(forged)
 
 
 def test_places_in_the_arena_do_not_wrap_around(found):
-    made = copy.deepcopy(found)
-    name = next(name for name, b in made["buffers"].items() if "offset" in b)
-    made["buffers"][name].update(offset=(1 << 63) - 64, bytes=128)
-    assert "outside of the arena" in failure(made)
+    forged = copy.deepcopy(found)
+    name = next(name for name, b in forged["buffers"].items() if "offset" in b)
+    forged["buffers"][name].update(offset=(1 << 63) - 64, bytes=128)
+    assert "outside of the arena" in failure(forged)
 
 
 def test_places_in_tables_do_not_wrap_around(found):
@@ -88,17 +90,17 @@ def test_numbers_of_a_chain_do_not_differ_along_sums(found):
     """A column of a constant for each sum that is looked at would be a chain for each."""
     points = 2 + 2 * checker.array(found["steps"][1]["claims"][0]["values"]).shape[1]
     name = found["steps"][1]["chain"][-1]["of"][1]
-    made = changed(found, step=1, path=("constants", name), value=lambda x: np.repeat(x, points, 1))
-    assert failure(made)
+    forged = changed(found, step=1, path=("constants", name), value=lambda x: np.repeat(x, points, 1))
+    assert failure(forged)
 
 
 @pytest.mark.parametrize("shape", [(1, 7), (7, 1), (2, 1, 1, 1, 1), (0,)])
 @pytest.mark.parametrize("key", ["low", "high", "scale", "zero"])
 def test_numbers_of_an_edge_broadcast_to_its_shape(found, key, shape):
-    made = copy.deepcopy(found)
-    edge = made["edges"]["zoo.quantize_1"]
+    forged = copy.deepcopy(found)
+    edge = forged["edges"]["zoo.quantize_1"]
     edge[key] = encode_json_array(np.broadcast_to(checker.array(edge[key]), shape))
-    assert failure(made)
+    assert failure(forged)
 
 
 @pytest.mark.parametrize("kind", ["<c8", "<M8[s]", "<u8", "S8", "V8"])
@@ -127,11 +129,11 @@ def test_arrays_have_no_further_fields(kind):
 
 def test_ranges_do_not_differ_along_sums(found):
     """The range of the weights' inputs is one for all columns: narrowed in one of them it is not that of the maker."""
-    made = copy.deepcopy(found)
+    forged = copy.deepcopy(found)
     high = np.full((1, 8), 3)
     high[0, 0] = 2
-    made["edges"]["zoo.quantize_1"].update(low=encode_json_array(np.zeros((1, 8), int)), high=encode_json_array(high))
-    assert failure(made)
+    forged["edges"]["zoo.quantize_1"].update(low=encode_json_array(np.zeros((1, 8), int)), high=encode_json_array(high))
+    assert failure(forged)
 
 
 def test_something_is_looked_at():
@@ -141,19 +143,19 @@ def test_something_is_looked_at():
 
 
 def test_a_step_reads_nothing_that_is_in_no_formula(found):
-    made = copy.deepcopy(found)
-    made["steps"][3]["inputs"] += made["steps"][1]["inputs"][:1] * (3 - len(made["steps"][3]["inputs"]))
-    assert failure(made)
+    forged = copy.deepcopy(found)
+    forged["steps"][3]["inputs"] += forged["steps"][1]["inputs"][:1] * (3 - len(forged["steps"][3]["inputs"]))
+    assert failure(forged)
 
 
 def test_memory_by_another_name_has_the_same_range(found):
-    made = copy.deepcopy(found)
-    (name,) = made["steps"][2]["inputs"]
-    made["buffers"]["again"] = {**made["buffers"][name], "alias": name, "edge": "narrow"}
-    made["edges"]["narrow"] = dict(made["edges"][name])
-    made["steps"][2]["inputs"] = ["again"]
-    assert failure(made) == ""
-    made["edges"]["narrow"]["high"] = 1
+    forged = copy.deepcopy(found)
+    (name,) = forged["steps"][2]["inputs"]
+    forged["buffers"]["again"] = {**forged["buffers"][name], "alias": name, "edge": "narrow"}
+    forged["edges"]["narrow"] = dict(forged["edges"][name])
+    forged["steps"][2]["inputs"] = ["again"]
+    assert failure(forged) == ""
+    forged["edges"]["narrow"]["high"] = 1
     for end in ("low", "high"):
-        del made["steps"][2]["sums"][end]
-    assert "again is of other integers" in failure(made)
+        del forged["steps"][2]["sums"][end]
+    assert "again is of other integers" in failure(forged)

@@ -34,9 +34,9 @@ def library(tmp_path_factory):
 
 def verify(folder):
     """Return the exit code of `bitsynth verify --strict`, and what it says."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        return main(["verify", "--no-z3", "--strict", str(folder)]), said.getvalue()
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        return main(["verify", "--no-z3", "--strict", str(folder)]), output.getvalue()
 
 
 def test_the_genuine_library_holds(library):
@@ -49,12 +49,12 @@ def test_a_forgery_is_refused(library, name):
         FORGERIES[name](library)
         if "no digest" not in name:
             library.seal()
-        code, said = verify(library.folder)
+        code, output = verify(library.folder)
     finally:
         library.restore()
-    assert code in (1, 2), said
-    assert said.startswith("error: ")
-    assert said.count("\n") <= 3
+    assert code in (1, 2), output
+    assert output.startswith("error: ")
+    assert output.count("\n") <= 3
 
 
 SHOWN = "shown, and nothing rests on it"
@@ -95,12 +95,12 @@ def test_every_field_counts_or_is_listed(make, every, tmp_path):
     """One thing changed at a time, anywhere in a certificate, its digest made anew."""
     library = emitted(make(np.random.default_rng(15)), tmp_path)
     accepted, count = [], 0
-    for said, mutant in list(mutants(library.given))[::every]:
+    for word, mutant in list(mutants(library.given))[::every]:
         library.given, count = mutant, count + 1
         library.seal()
         if not refusal(library):
-            accepted.append(said)
-    assert [said for said in accepted if not any(re.fullmatch(p, said) for p in HARMLESS)] == []
+            accepted.append(word)
+    assert [word for word in accepted if not any(re.fullmatch(p, word) for p in HARMLESS)] == []
     assert count > 100
     assert len(accepted) < count / 5
 

@@ -14,11 +14,11 @@ from bitsynth.graph import run
 @pytest.mark.slow
 def test_forms_are_compiled(rng):
     every = {name: make() for name, make in (FORMS | QUANTIZED).items()} | PATTERNS
-    nets = {name: bitsynth.compile(made, isa="avx2") for name, made in every.items()}
+    nets = {name: bitsynth.compile(each, isa="avx2") for name, each in every.items()}
     compiled_together("avx2", nets.values())
     for name, net in nets.items():
         given = {x: numbers(rng, net.graph.edges[x]) for x in net.graph.inputs}
-        values, made = run(net.graph, given), net(given)
-        wrong = [e for e, got in (*net.trace(given).items(), (net.graph.outputs[0], made)) if not same(values, e, got)]
+        values, each = run(net.graph, given), net(given)
+        wrong = [e for e, got in (*net.trace(given).items(), (net.graph.outputs[0], each)) if not same(values, e, got)]
         assert not wrong, f"{name}: {wrong}"
-        assert len(np.unique(made)) > (made.size > 1), name
+        assert len(np.unique(each)) > (each.size > 1), name

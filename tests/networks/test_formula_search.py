@@ -67,9 +67,9 @@ def test_candidates_that_are_judged_together(share, found):
         assert (one.number // 1000)[~missing].tolist() == wanted[~missing].tolist(), "what is right stays"
         return np.asarray(one.number // 1000 == wanted)
 
-    made = find_together((tried(k, 8) for k in range(3)), gives, share)
-    assert (made is not None) == found
-    assert made is None or (made.number // 1000 == wanted).all()
+    result = find_together((tried(k, 8) for k in range(3)), gives, share)
+    assert (result is not None) == found
+    assert result is None or (result.number // 1000 == wanted).all()
 
 
 def test_nearest_pairs_begin_with_none():

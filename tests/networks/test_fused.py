@@ -50,16 +50,16 @@ def runtime(made, given):
 @pytest.mark.parametrize("name", CASES)
 def test_fused_nodes_are_what_they_join(name, rng):
     one, given, shape = CASES[name](rng)
-    made = model([one], {"x": shape}, {k: v for k, v in given.items() if k in one.input}, opset=17)
+    onnx_model = model([one], {"x": shape}, {k: v for k, v in given.items() if k in one.input}, opset=17)
     x = rng.normal(0, 2, shape).astype(np.float32)
-    (got,), (want, *_) = run(read(made), {"x": x}).outputs(), runtime(made, {"x": x})
+    (got,), (want, *_) = run(read(onnx_model), {"x": x}).outputs(), runtime(onnx_model, {"x": x})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_every_operator_of_floats_has_a_case(rng):
     """`test_microsoft.py` has those of codes."""
     of_codes = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "NhwcMaxPool", "QLinearConv"}
-    assert {made(rng)[0].op_type for made in CASES.values()} == microsoft.FUSED_READERS.keys() - of_codes
+    assert {each(rng)[0].op_type for each in CASES.values()} == microsoft.FUSED_READERS.keys() - of_codes
 
 
 def test_an_activation_that_is_not_known_is_refused(rng):
@@ -75,9 +75,9 @@ def test_products_of_dynamic_codes(op, rng):
     nodes = [node("DynamicQuantizeLinear", "x", "q s p"), node(op, "q w s t p z b", domain=MICROSOFT)]
     if op == "DynamicQuantizeMatMul":
         nodes = [node(op, "x w t z b", domain=MICROSOFT)]
-    made = model(nodes, {"x": (3, 8)}, given, opset=17)
+    onnx_model = model(nodes, {"x": (3, 8)}, given, opset=17)
     x = rng.normal(size=(3, 8)).astype(np.float32)
-    (got,), (want,) = run(read(made), {"x": x}).outputs(), runtime(made, {"x": x})
+    (got,), (want,) = run(read(onnx_model), {"x": x}).outputs(), runtime(onnx_model, {"x": x})
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
@@ -91,11 +91,11 @@ def test_codes_of_channels_last(rng):
         node("NhwcMaxPool", "c", "m", domain=MICROSOFT, kernel_shape=[2, 2], strides=[2, 2]),
         node("DequantizeLinear", "m s z"),
     ]
-    made = model(nodes, {"x": (1, 8, 8, 8)}, given, opset=17)
+    onnx_model = model(nodes, {"x": (1, 8, 8, 8)}, given, opset=17)
     x = rng.normal(size=(1, 8, 8, 8)).astype(np.float32)
-    graph = read(made)
+    graph = read(onnx_model)
     assert graph.reference == "onnxruntime"
-    (got,), (want,) = run(graph, {"x": x}).outputs(), runtime(made, {"x": x})
+    (got,), (want,) = run(graph, {"x": x}).outputs(), runtime(onnx_model, {"x": x})
     assert (got == want).all()
 
 
@@ -103,7 +103,7 @@ def test_batch_norm_is_computed_as_onnx_runtime_computes_it(rng):
     """In float32, to the bit: with a slope and an offset of each channel."""
     given = {"g": floats(rng, 16), "b": floats(rng, 16), "m": floats(rng, 16), "v": rng.uniform(0.1, 3, 16)}
     given = {k: v.astype(np.float32) for k, v in given.items()}
-    made = model([node("BatchNormalization", "x g b m v")], {"x": (1, 16, 9, 9)}, given, opset=17)
+    onnx_model = model([node("BatchNormalization", "x g b m v")], {"x": (1, 16, 9, 9)}, given, opset=17)
     x = rng.normal(size=(1, 16, 9, 9)).astype(np.float32)
-    (got,), (want,) = run(read(made), {"x": x}).outputs(), runtime(made, {"x": x})
+    (got,), (want,) = run(read(onnx_model), {"x": x}).outputs(), runtime(onnx_model, {"x": x})
     assert (got == want).all()

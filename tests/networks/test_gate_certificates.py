@@ -35,15 +35,17 @@ def more(array):
 @pytest.mark.parametrize("k", range(2))
 @pytest.mark.parametrize("name", ["scale", "bias", "gate"])
 def test_a_factor_or_summand_of_c_that_is_another_is_refused(found, name, k):
-    made = changed(found, step=0, path=("claims", 0, name), value=lambda x: more(x) if k == 0 else more(x[::-1])[::-1])
-    assert "chain and C's formula differ" in failure(made)
+    forged = changed(
+        found, step=0, path=("claims", 0, name), value=lambda x: more(x) if k == 0 else more(x[::-1])[::-1]
+    )
+    assert "chain and C's formula differ" in failure(forged)
 
 
 @pytest.mark.parametrize("name", ["low", "high", "zero"])
 @pytest.mark.parametrize("by", [1, -1])
 def test_a_limit_or_a_zero_that_is_another_is_refused(found, name, by):
-    made = changed(found, step=0, path=("claims", 0, name), value=lambda x: x + by)
-    assert failure(made)
+    forged = changed(found, step=0, path=("claims", 0, name), value=lambda x: x + by)
+    assert failure(forged)
 
 
 def test_every_constant_and_operation_of_the_chain_counts(found):
@@ -54,10 +56,10 @@ def test_every_constant_and_operation_of_the_chain_counts(found):
     kept = [k for k, op in enumerate(found["steps"][0]["chain"]) if op["op"] in ("add", "sub") and op["of"][1] in small]
     assert len(kept) < 3  # epsilon, and zeros
     for k in set(range(len(found["steps"][0]["chain"]))) - set(kept):
-        made = copy.deepcopy(found)
-        op = made["steps"][0]["chain"][k]
+        forged = copy.deepcopy(found)
+        op = forged["steps"][0]["chain"][k]
         op["op"] = others.get(op["op"], "ceil")
-        assert failure(made), op
+        assert failure(forged), op
 
 
 def test_the_range_and_the_edge_count(found):
@@ -67,21 +69,21 @@ def test_the_range_and_the_edge_count(found):
 
 def test_no_gate_is_a_line(found):
     """The lemma of lines, which looks at the ends of intervals alone, does not hold of a chain that turns back."""
-    made = copy.deepcopy(found)
-    made["steps"][0]["claims"][0]["by"] = "rescale"
-    assert failure(made)
+    forged = copy.deepcopy(found)
+    forged["steps"][0]["claims"][0]["by"] = "rescale"
+    assert failure(forged)
 
 
 def test_a_sum_in_the_middle_is_looked_at(found):
     """Of a chain that is bent where no end of an interval is."""
     step = found["steps"][0]
-    made = copy.deepcopy(found)
-    name, last = step["claims"][0]["is"], made["steps"][0]["chain"]
+    forged = copy.deepcopy(found)
+    name, last = step["claims"][0]["is"], forged["steps"][0]["chain"]
     last.append({"op": "sub", "of": ["sum", "middle"], "is": "apart"})
     last.append({"op": "mul", "of": ["apart", "apart"], "is": "far"})
     last.append({"op": "min", "of": ["far", "one"], "is": "elsewhere"})
     last.append({"op": "mul", "of": [name, "elsewhere"], "is": "bent"})
     middle = int(checker.array(step["sums"]["high"])[0]) - 20
-    made["steps"][0]["constants"] |= {"middle": middle, "one": 1}
-    made["steps"][0]["claims"][0]["is"] = "bent"
-    assert "chain and C's formula differ" in failure(made)
+    forged["steps"][0]["constants"] |= {"middle": middle, "one": 1}
+    forged["steps"][0]["claims"][0]["is"] = "bent"
+    assert "chain and C's formula differ" in failure(forged)

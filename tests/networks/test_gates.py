@@ -25,10 +25,10 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
     builder = GraphBuilder("swish", reference)
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-END, END, 1 / 128))
     column = (builder.constant(np.array(k, np.float32).reshape(1, -1, 1, 1)) for k in (gains, biases))
-    made = builder.add("add", builder.add("mul", x, next(column)), next(column))
+    edge = builder.add("add", builder.add("mul", x, next(column)), next(column))
     more: dict[str, Any] = {"alpha": 1 / 6} if activation == "hard_swish" else {}
-    made = builder.add(activation, made, **more)
-    made = builder.add("mul", made, builder.constant(np.float32(many)))
+    edge = builder.add(activation, edge, **more)
+    edge = builder.add("mul", edge, builder.constant(np.float32(many)))
     low, high = grid
     about: dict[str, Any] = {"rounding": "ROUND", "zero_first": True, "real": "float32", "low": low, "high": high}
     steps: dict[str, Any] = {
@@ -37,7 +37,7 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
         "out_scale": np.float64(scale),
         "out_zero": np.float64(0),
     }
-    graph = builder.build((builder.add("quantize", made, name="codes", **about, **steps),))
+    graph = builder.build((builder.add("quantize", edge, name="codes", **about, **steps),))
     return graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
 
 

@@ -96,13 +96,13 @@ def test_products_after_a_mean_have_integer_factors(rng):
         "t": rng.uniform(0.1, 1, 5).astype(np.float32),
         "b": rng.normal(size=5).astype(np.float32),
     }
-    made = model(nodes, {"x": (2, 4, 7, 7)}, given)
-    graph = read(made)
+    onnx_model = model(nodes, {"x": (2, 4, 7, 7)}, given)
+    graph = read(onnx_model)
     graph.check()
     assert [n.op for n in graph.nodes] == ["quantize", "reduce_sum", "reshape", "matmul", "div", "add"]
     assert isinstance(graph.edges[graph.nodes[3].outputs[0]].type, Integers)
     x = rng.uniform(0, 9, (2, 4, 7, 7)).astype(np.float32)
-    values, floats = run(graph, {"x": x}), run(read(made, reference="onnx"), {"x": x})
+    values, floats = run(graph, {"x": x}), run(read(onnx_model, reference="onnx"), {"x": x})
     np.testing.assert_allclose(values.outputs()[0], floats.outputs()[0], rtol=1e-4, atol=1e-5)
 
 
@@ -128,16 +128,16 @@ def test_monotone_rows_are_monotone():
         (only,) = graph.nodes
         graph = replace(graph, nodes=(Node("y", name, only.inputs, only.outputs, MappingProxyType(given)),))
         steps = np.diff(run(graph, {"x": x}).floats("y").reshape(-1).astype(float))
-        (made,) = graph.nodes
-        assert TABLE[name].is_monotone(made) == bool((steps >= 0).all() or (steps <= 0).all()), (name, given)
+        (result,) = graph.nodes
+        assert TABLE[name].is_monotone(result) == bool((steps >= 0).all() or (steps <= 0).all()), (name, given)
 
 
 def test_limits_by_column_are_none_by_channel():
     """Sums of a matrix product differ in range along the last axis; a pool and a convolution count along axis 1."""
     w = np.arange(16, dtype=np.float32).reshape(4, 4)
     nodes = [node("MatMul", "x w", "s"), node("MaxPool", "s", "p", kernel_shape=[2]), node("Conv", "s v")]
-    made = model(nodes, {"x": (1, 4, 4)}, {"w": w, "v": np.eye(4, dtype=np.float32)[..., None]}, outputs="p y")
-    graph = read(made, codes=InputCodes(1))
+    onnx_model = model(nodes, {"x": (1, 4, 4)}, {"w": w, "v": np.eye(4, dtype=np.float32)[..., None]}, outputs="p y")
+    graph = read(onnx_model, codes=InputCodes(1))
     values = run(graph, {"x": np.ones((1, 4, 4))})
     for name in ("p", "y"):
         value, kind = values[name], graph.edges[name].integers

@@ -138,14 +138,14 @@ def test_networks_of_too_much_glue_are_refused(monkeypatch):
     for k in range(6):
         nodes += [node("Greater", f"c0 t{k}", f"g{k}"), node("Where", f"g{k} v{k} c{k}", f"c{k + 1}")]
     constants = {f"{name}{k}": np.float32(k * 3 + 1) for k in range(6) for name in "tv"}
-    made = model(
+    onnx_model = model(
         [*nodes, node("Quant", "c6 s z b", "y", domain=QONNX, signed=0, narrow=0)],
         {"x": (1, 4)},
         {**constants, "s": np.float32(1), "z": np.float32(0), "b": np.float32(8)},
     )
     monkeypatch.setattr(lower, "_MAX_PRODUCTS", 0)
     with pytest.raises(SpecError, match=r"more than 0 layers and glue, .* among them, are not compiled as one network"):
-        lower.lower(read(made), NetworkTarget("avx2"))
+        lower.lower(read(onnx_model), NetworkTarget("avx2"))
 
 
 def test_thresholds_of_very_many_channels_are_plain_c(monkeypatch, rng):
@@ -153,11 +153,11 @@ def test_thresholds_of_very_many_channels_are_plain_c(monkeypatch, rng):
     scale = rng.uniform(0.1, 1, (1, 40, 1, 1)).astype(np.float32)
     nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0), node("Mul", "q s", "m")]
     nodes.append(node("Quant", "m s z b", "y", domain=QONNX, signed=0, narrow=0))
-    made = model(nodes, {"x": (1, 40, 1, 1)}, {"s": scale, "z": np.float32(0), "b": np.float32(8)})
+    onnx_model = model(nodes, {"x": (1, 40, 1, 1)}, {"s": scale, "z": np.float32(0), "b": np.float32(8)})
     x = rng.uniform(0, 300, (1, 40, 1, 1)).astype(np.float32) * scale
-    first = compile(made, isa="avx2")
+    first = compile(onnx_model, isa="avx2")
     monkeypatch.setattr(sys.modules["bitsynth.network.formulas.step_functions"], "_MAX_THRESHOLDS", 40 * 255 - 1)
-    second = compile(made, isa="avx2")
+    second = compile(onnx_model, isa="avx2")
     formulas = [getattr(net.program.steps[0], "formula", None) for net in (first, second)]
     assert formulas[0] is not None
     assert formulas[1] is None

@@ -41,9 +41,9 @@ def two_layers():
 
 @pytest.fixture
 def path(tmp_path):
-    made = tmp_path / "net.onnx"
-    made.write_bytes(two_layers().SerializeToString())
-    return str(made)
+    result = tmp_path / "net.onnx"
+    result.write_bytes(two_layers().SerializeToString())
+    return str(result)
 
 
 def test_the_table_has_a_row_for_each_node(ended, path):
@@ -106,12 +106,12 @@ def test_what_nodes_become(ended, path):
 
 
 def test_a_page_holds_names_as_text(ended, tmp_path):
-    made, page = two_layers(), tmp_path / "net.html"
+    result, page = two_layers(), tmp_path / "net.html"
     hostile = "<script>alert(1)</script>"
-    for n in made.graph.node:
+    for n in result.graph.node:
         n.output[:] = [hostile if name == "c" else name for name in n.output]
         n.input[:] = [hostile if name == "c" else name for name in n.input]
-    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    (tmp_path / "net.onnx").write_bytes(result.SerializeToString())
     ended(0, "inspect", str(tmp_path / "net.onnx"), "--batch", "1", "--isa", "avx2", "--html", str(page))
     text = page.read_text()
     assert "<script>" not in text
@@ -130,14 +130,14 @@ def test_ranges_are_reached_by_the_worst_inputs():
 
 
 def test_declared_input_codes_are_read(ended, path, tmp_path):
-    made = tmp_path / "plain.onnx"
-    made.write_bytes(
+    result = tmp_path / "plain.onnx"
+    result.write_bytes(
         model([node("MatMul", "x w")], {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)}).SerializeToString()
     )
     codes = ["--input-bits", "3", "--input-scale", "0.5", "--input-encoding", "signed"]
-    out, _ = ended(0, "inspect", str(made), *codes)
+    out, _ = ended(0, "inspect", str(result), *codes)
     assert "3-bit signed codes x 0.5  -4 to 3" in out
-    assert "computed in floats" in ended(0, "inspect", str(made))[0]
+    assert "computed in floats" in ended(0, "inspect", str(result))[0]
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,13 @@ def test_lines_are_the_chain_on_the_whole_range(graph, ends):
         nodes = chain.nodes[: edges["ra"] + 1]
         chain = type(chain)(chain.start, nodes, chain.constant_nodes, chain.axes[: len(nodes) + 1], chain.varies)
     kind = graph.edges[ends].integers
-    made = find_fixed_point(def_use, chain, next(activations(kind)))
-    assert (made.then is not None) == (ends == "ta")
+    result = find_fixed_point(def_use, chain, next(activations(kind)))
+    assert (result.then is not None) == (ends == "ta")
     step_function = find_step_function(graph, chain)
     most = int(max(-step_function.low.min(), step_function.high.max()))
     sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], step_function.low, step_function.high)
     sums = np.concatenate([sums, step_function.points()])
-    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), step_function.at(sums))
+    np.testing.assert_array_equal(result.reference(sums.astype(np.int32)), step_function.at(sums))
 
 
 EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]
@@ -88,11 +88,11 @@ def test_lines_are_claimed_and_hold(found):
 def test_a_number_of_a_line_that_is_another_is_refused(found, line, number, by):
     place, _ = layer_claims(found)[0]
     great = {2: 1 << 12, 3: 1 << 22}.get(number, 1 << 14 if line == 0 else 1 << 32)
-    made = changed(found, step=place, path=("claims", 0, "values", line, number), value=lambda x: x + by * great)
+    forged = changed(found, step=place, path=("claims", 0, "values", line, number), value=lambda x: x + by * great)
     if line == 1 and (number, by) in ((0, -1), (1, 1)):
-        assert failure(made) == ""  # kept between numbers farther out, which never come
+        assert failure(forged) == ""  # kept between numbers farther out, which never come
     else:
-        assert failure(made)
+        assert failure(forged)
 
 
 def test_products_that_would_wrap_are_refused(found):
@@ -103,6 +103,6 @@ def test_products_that_would_wrap_are_refused(found):
 
 def test_lines_are_no_sums(found):
     place, _ = layer_claims(found)[0]
-    made = copy.deepcopy(found)
-    made["steps"][place]["claims"][0]["by"] = "sums"
-    assert failure(made)
+    forged = copy.deepcopy(found)
+    forged["steps"][place]["claims"][0]["by"] = "sums"
+    assert failure(forged)

@@ -39,15 +39,15 @@ def files():
 
 
 def test_every_file_is_ours_and_no_line_is_long(files):
-    assert all(MARK in made.partition("\n")[0] for made in files.values())
-    lines = (line for name, made in files.items() if name.endswith((".c", ".h")) for line in made.splitlines())
+    assert all(MARK in each.partition("\n")[0] for each in files.values())
+    lines = (line for name, each in files.items() if name.endswith((".c", ".h")) for line in each.splitlines())
     assert max(map(len, lines)) <= WIDTH
 
 
 def test_every_file_has_a_licence(files):
     """The runtime keeps the project's; what is generated asks for nothing."""
     names = {
-        name: {line for line in made.splitlines() if "SPDX-License-Identifier" in line} for name, made in files.items()
+        name: {line for line in each.splitlines() if "SPDX-License-Identifier" in line} for name, each in files.items()
     }
     assert names["bs_layer.c"] == names["bs_pool.h"] == {"/* SPDX-License-Identifier: MIT */"}
     assert names["net.c"] == names["net_names.h"] == {"/* SPDX-License-Identifier: MIT-0 */"}
@@ -58,11 +58,11 @@ def test_every_file_has_a_licence(files):
 def test_the_header_names_the_command():
     program, _ = by_hand("avx2")
     reading = Reading(batch=3, codes=InputCodes(2, 0.5, "signed"))
-    made = NetworkText("net", program, plan_arena(program), has_weights_file=True, reading=reading).own()["net.h"]
-    said = " ".join(made.replace("\n *", " ").split())
+    result = NetworkText("net", program, plan_arena(program), has_weights_file=True, reading=reading).own()["net.h"]
+    text = " ".join(result.replace("\n *", " ").split())
     assert (
         "command bitsynth compile MODEL.onnx --isa avx2 --batch 3 --reference exact --input-bits 2 --input-scale 0.5 "
-        "--input-encoding signed --weights-file --name net -o FOLDER" in said
+        "--input-encoding signed --weights-file --name net -o FOLDER" in text
     )
     fixed = NetworkText("net", program, plan_arena(program), reading=Reading(fixed={"x": None})).own()["net.h"]
     assert "bitsynth compile" not in fixed
@@ -99,8 +99,8 @@ def test_what_has_the_same_name_and_another_text_is_renamed():
     from bitsynth.network.library.parts import _keep
 
     parts: dict[str, Any] = {}
-    made = [_keep(parts, "bs_x", {"bs_x.h": f"int bs_x_{k}; BS_X_H"}) for k in (1, 2, 1)]
-    assert made == ["bs_x", "bs_x_2", "bs_x"]
+    items = [_keep(parts, "bs_x", {"bs_x.h": f"int bs_x_{k}; BS_X_H"}) for k in (1, 2, 1)]
+    assert items == ["bs_x", "bs_x_2", "bs_x"]
     assert parts["bs_x_2"] == {"bs_x_2.h": "int bs_x_2_2; BS_X_2_H"}
 
 
@@ -147,13 +147,13 @@ def selftest(made, files):
 @pytest.mark.slow
 @pytest.mark.skipif(arch() != "x86_64", reason="runs here")
 def test_the_selftest_names_the_first_step_that_differs():
-    made = text("avx2")
-    files = made.files()
-    assert selftest(made, files) == (0, "net: right\n")
+    library = text("avx2")
+    files = library.files()
+    assert selftest(library, files) == (0, "net: right\n")
     wrong = files["net.c"].replace(".pad_code = 0,", ".pad_code = 1,", 1)
-    assert selftest(made, {**files, "net.c": wrong}) == (1, "step 1, first: t differs\nnet: wrong, or no memory\n")
+    assert selftest(library, {**files, "net.c": wrong}) == (1, "step 1, first: t differs\nnet: wrong, or no memory\n")
     other = files["net.c"].replace("(float)in0[k] * k0", "(float)in0[k] + k0")
-    assert selftest(made, {**files, "net.c": other}) == (1, "output: element 0 differs\nnet: wrong, or no memory\n")
+    assert selftest(library, {**files, "net.c": other}) == (1, "output: element 0 differs\nnet: wrong, or no memory\n")
 
 
 @pytest.mark.slow
@@ -161,13 +161,13 @@ def test_the_selftest_names_the_first_step_that_differs():
 @pytest.mark.parametrize(("word", "step"), [(0, "1, first"), (700, "1, first"), (1300, "3, last"), (-1, "4, scale")])
 def test_the_selftest_names_the_step_whose_weights_were_changed(word, step):
     """Any bit of them, also where no result depends on it: the last word is padding."""
-    made = text("avx2")
-    files = made.files()
+    library = text("avx2")
+    files = library.files()
     found = [*re.finditer(r"0x[0-9a-f]{16},", files["net_weights.c"])][word]
     other = f"0x{int(found[0][:-1], 16) ^ 1 << 40:016x},"
     changed = files["net_weights.c"][: found.start()] + other + files["net_weights.c"][found.end() :]
-    said = f"step {step}: its weights were changed\nnet: wrong, or no memory\n"
-    assert selftest(made, {**files, "net_weights.c": changed}) == (1, said)
+    message = f"step {step}: its weights were changed\nnet: wrong, or no memory\n"
+    assert selftest(library, {**files, "net_weights.c": changed}) == (1, message)
 
 
 POOL_CALLER = """
@@ -274,8 +274,8 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, has_weights_file, tm
     found = [x for x in commands(isa) if x[2] != [None] and x[0].family != "zig"]
     if not found or (load(isa).table.arch == arch() and not placement.runs_natively(load(isa).table)):
         skip_isa(isa, f"no compiler and emulator for {isa}")
-    made = replace(text(isa), has_weights_file=has_weights_file)
-    write_texts(tmp_path / "c", {**made.files(), **made.binaries})
+    replaced = replace(text(isa), has_weights_file=has_weights_file)
+    write_texts(tmp_path / "c", {**replaced.files(), **replaced.binaries})
     (tmp_path / "picture.pgm").write_bytes(b"P5 1 1 255\n1")
     (tmp_path / "c" / "string.h").write_text("#error a header beside the C took the place of the system's\n")
     # Both compilers for this machine; those of the Arm sets are as many, and take turns.

@@ -21,7 +21,7 @@ def constant(array, name):
 
 def body(*, nodes=(), more="more", results=("half",)):
     """The body of (i, go, h): h becomes h * 0.5 + x + i; it gives h * 0.5 of each iteration, and goes on as `more`."""
-    made = [
+    items = [
         helper.make_node("Mul", ["h", "factor"], ["half"]),
         helper.make_node("Cast", ["i"], ["number"], to=TensorProto.FLOAT),
         helper.make_node("Add", ["half", "x"], ["shifted"]),
@@ -32,7 +32,7 @@ def body(*, nodes=(), more="more", results=("half",)):
     inputs = [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("h", shape=[1, 4])]
     outputs = [value(more, TensorProto.BOOL, []), value("next", shape=[1, 4]), *(value(name) for name in results)]
     own = [constant(np.float32(0.5), "factor"), constant(np.int64(2), "last")]
-    return helper.make_graph(made, "body", inputs, outputs, own)
+    return helper.make_graph(items, "body", inputs, outputs, own)
 
 
 def looping(trips=None, go=None, *, inner=None, outputs=("y", "all"), before=(), inputs=()):
@@ -46,10 +46,10 @@ def looping(trips=None, go=None, *, inner=None, outputs=("y", "all"), before=(),
             initializers.append(constant(kind(given), name))
             names.append(name)
     loop = helper.make_node("Loop", [*names, "zero"], list(outputs), "again", body=inner or body())
-    made = helper.make_graph(
+    graph = helper.make_graph(
         [*before, loop], "loops", [value("x", shape=[1, 4]), *inputs], [value(n) for n in outputs], initializers
     )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def results_of(model, **options):

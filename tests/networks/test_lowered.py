@@ -130,8 +130,8 @@ def test_bits_that_are_alike_are_a_product_of_bits(rng):
     assert [step.kind for step in net.report().steps if step.nodes] == ["plain", "layer"]
     x = rng.normal(size=(1, 64)).astype(np.float32)
     alike = ((x[0, :, None] >= 0) == w).sum(0)
-    (made,) = run(net.graph, {"x": x}).outputs()
-    assert (made == alike).all()
+    (results,) = run(net.graph, {"x": x}).outputs()
+    assert (results == alike).all()
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -170,9 +170,11 @@ def test_scales_apart_from_quantizers_are_theirs(rng):
     graph = read(model(nodes, {"x": (1, 64)}, given))
     assert (graph.constants[graph.nodes[-1].inputs[1]] == np.clip(np.rint(w / scale), -3, 3)).all()
     x = rng.normal(size=(1, 64)).astype(np.float32)
-    (made,) = run(graph, {"x": x}).outputs()
+    (results,) = run(graph, {"x": x}).outputs()
     codes = np.clip(np.rint(x / np.float64(np.float32(0.3))), -3, 3)
-    np.testing.assert_allclose(made, codes * np.float32(0.3) @ (np.clip(np.rint(w / scale), -3, 3) * scale), rtol=1e-5)
+    np.testing.assert_allclose(
+        results, codes * np.float32(0.3) @ (np.clip(np.rint(w / scale), -3, 3) * scale), rtol=1e-5
+    )
 
 
 def test_a_scale_that_nodes_make_of_constants(rng):

@@ -128,12 +128,12 @@ def test_an_operator_means_what_onnx_runtime_computes(name):
     onnxruntime = pytest.importorskip("onnxruntime")
     one, x, given, off = CASES[name]
     dtype = helper.np_dtype_to_tensor_dtype(x.dtype)
-    made = model([one], {"x": x.shape}, {k: v for k, v in given.items() if k in one.input}, opset=17, dtype=dtype)
-    made.graph.output[0].ClearField("type")
+    onnx_model = model([one], {"x": x.shape}, {k: v for k, v in given.items() if k in one.input}, opset=17, dtype=dtype)
+    onnx_model.graph.output[0].ClearField("type")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (want,) = onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, {"x": x})
-    (got,) = run(read(made), {"x": x}).outputs()
+    (want,) = onnxruntime.InferenceSession(onnx_model.SerializeToString(), options).run(None, {"x": x})
+    (got,) = run(read(onnx_model), {"x": x}).outputs()
     assert got.dtype == want.dtype
     if want.dtype == np.float32:
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * max(1, abs(want).max()))

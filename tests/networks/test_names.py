@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bitsynth.errors.BitsynthWarning
 
 def networks(seeds):
     """Compile random networks whose edges have names that the product makes for the network as it was drawn."""
-    made = {}
+    fields = {}
     for seed in seeds:
         drawn, rng = RandomGraph(seed), np.random.default_rng(seed)
         try:
@@ -37,10 +37,10 @@ def networks(seeds):
             continue
         own = [*plain.graph.edges, *plain.program.buffers]
         names = adversarial(edges_of(drawn.model), rng, own)
-        made[seed] = names, bitsynth.compile(renamed(drawn.model, names), isa="avx2"), plain
-    assert len(made) > 0.95 * len(seeds) - 1
-    compiled_together("avx2", [net for _, net, _ in made.values()], QUICK)
-    return made
+        fields[seed] = names, bitsynth.compile(renamed(drawn.model, names), isa="avx2"), plain
+    assert len(fields) > 0.95 * len(seeds) - 1
+    compiled_together("avx2", [net for _, net, _ in fields.values()], QUICK)
+    return fields
 
 
 def check(seeds):
@@ -90,28 +90,28 @@ def test_a_buffer_never_has_the_name_of_another_edge(hidden, floats):
         nodes.insert(0, node("Cast", "input", "x", to=1))
     given: dict[str, object] = {k: rng.integers(-7, 8, (16, 16, 3, 3)).astype(np.float32) for k in ("w1", "w2", "w3")}
     given |= {"s": np.float32(32), "z": np.float32(0), "b": np.float32(8)}
-    made = model(
+    onnx_model = model(
         nodes,
         {"x" if floats else "input": (1, 16, 6, 6)},
         given,
         outputs="out other",
         dtype=1 if floats else 2,
     )
-    made = renamed(made, {"hidden": hidden} | ({"x": "input"} if floats else {}))
+    onnx_model = renamed(onnx_model, {"hidden": hidden} | ({"x": "input"} if floats else {}))
     codes = InputCodes(8, 1.0, "unsigned") if floats else None
-    net = bitsynth.compile(made, isa="avx2", codes=codes)
+    net = bitsynth.compile(onnx_model, isa="avx2", codes=codes)
     x = rng.integers(0, 256, (1, 16, 6, 6)).astype(np.float32 if floats else np.uint8)
     values = run(net.graph, {"input": x})
     for name, got in zip(net.graph.outputs, net(x), strict=True):
         np.testing.assert_array_equal(got, values.floats(name))
     assert {buffer.edge.name for buffer in net.program.buffers.values()} <= set(net.graph.edges)
-    assert all(name == b.edge.name or name not in edges_of(made) for name, b in net.program.buffers.items())
+    assert all(name == b.edge.name or name not in edges_of(onnx_model) for name, b in net.program.buffers.items())
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_any_name_of_an_edge(name):
     """As an input, an output and between; also as the names that nodes have."""
-    made = model(
+    onnx_model = model(
         [
             node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0),
             node("Conv", "q w", "c", name=name),
@@ -121,14 +121,14 @@ def test_any_name_of_an_edge(name):
         {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(2), "w": np.ones((4, 2, 1, 1), np.float32)},
     )
     for edge in ("x", "q", "c", "y", "w"):
-        read(renamed(made, {edge: name})).check()
-    net = bitsynth.compile(renamed(made, {"q": name, "x": f"{name}.copy"}), isa="avx2")
+        read(renamed(onnx_model, {edge: name})).check()
+    net = bitsynth.compile(renamed(onnx_model, {"q": name, "x": f"{name}.copy"}), isa="avx2")
     x = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3) / 8
     assert same(run(net.graph, {f"{name}.copy": x}), "y", net(x))
 
 
 def test_names_that_an_exported_file_makes_are_none_of_the_network():
-    made = model(
+    onnx_model = model(
         [
             node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0),
             node("MatMul", "q w", "m"),
@@ -137,10 +137,10 @@ def test_names_that_an_exported_file_makes_are_none_of_the_network():
         {"x": (1, 4)},
         {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(2), "w": np.eye(4, dtype=np.float32)},
     )
-    first = export_integers(read(made))
-    own = sorted(edges_of(first) - edges_of(made))
+    first = export_integers(read(onnx_model))
+    own = sorted(edges_of(first) - edges_of(onnx_model))
     names = dict(zip(("q", "m"), own[:2], strict=True))
-    again = export_integers(read(renamed(made, names)))
+    again = export_integers(read(renamed(onnx_model, names)))
     produced = [name for one in again.graph.node for name in one.output]
     constants = [tensor.name for tensor in again.graph.initializer]
     assert len({*produced, *constants}) == len(produced) + len(constants)

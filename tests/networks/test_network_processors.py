@@ -71,8 +71,8 @@ def test_every_library_is_verified(made, tmp_path, ended):
         "net_a72",
         "net_a53",
     ]
-    told = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])["networks"]
-    assert [x["cpu"] for x in told] == ["a76", "a72", "a53"]
+    facts = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])["networks"]
+    assert [x["cpu"] for x in facts] == ["a76", "a72", "a53"]
     path = tmp_path / "net_a72" / "net_a72.c"
     path.write_text(path.read_text() + "\n")
     assert "net_a72.c was changed" in ended(1, "verify", str(tmp_path), "--no-z3")[1]
@@ -91,9 +91,9 @@ def test_the_choice_is_that_among_networks_of_the_file(made, tmp_path, ended):
     assert "is that among these networks" in ended(0, *given)[0]
     (out / "net.c").write_text("/* chooses otherwise */\n")
     path = out / "net.certificate.json"
-    said = json.loads(path.read_text())
-    said["files"]["net.c"] = hashlib.sha256((out / "net.c").read_bytes()).hexdigest()
-    path.write_text(json.dumps({**said, "digest": digest(said)}))
+    fields = json.loads(path.read_text())
+    fields["files"]["net.c"] = hashlib.sha256((out / "net.c").read_bytes()).hexdigest()
+    path.write_text(json.dumps({**fields, "digest": digest(fields)}))
     assert "files/net.c is not what" in ended(1, *given)[1]
     assert "net.c is not the C around its networks" in ended(1, "verify", str(out), "--no-z3")[1]
 
@@ -105,12 +105,12 @@ def test_what_was_compiled_last_is_verified(made, tmp_path, ended):
     some = [{cpu: made[cpu] for cpu in cpus} for cpus in (CPUS, CPUS[1:])]
     for files in (alone, *(processors.files("net", each) for each in some), alone):
         write_texts(tmp_path, files)
-        said = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])
-        assert len(said.get("networks", [said])) == sum(name.endswith("_check.py") for name in files)
+        fields = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])
+        assert len(fields.get("networks", [fields])) == sum(name.endswith("_check.py") for name in files)
 
 
 @pytest.mark.parametrize(
-    ("isa", "cpus", "said"),
+    ("isa", "cpus", "message"),
     [
         ("neon", "a53,z80", "unknown cpu 'z80', or named twice; neon, neon_dotprod know a53, a72, a76"),
         ("neon", "a53,a53", "unknown cpu 'a53', or named twice"),
@@ -119,10 +119,10 @@ def test_what_was_compiled_last_is_verified(made, tmp_path, ended):
         ("avx2", "zen5,zen4", "cannot ask which processor it is"),
     ],
 )
-def test_what_the_command_refuses(isa, cpus, said, tmp_path, ended):
+def test_what_the_command_refuses(isa, cpus, message, tmp_path, ended):
     (tmp_path / "net.onnx").write_bytes(small().SerializeToString())
     _, err = ended(2, "compile", str(tmp_path / "net.onnx"), "--isa", isa, "--cpu", cpus, "-o", str(tmp_path / "out"))
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
@@ -169,22 +169,22 @@ def test_a_certificate_holds_those_of_processors_together(tmp_path):
 
 @pytest.mark.parametrize("case", TAMPERED)
 def test_what_lies_around_processors_is_as_it_was_written(case, tmp_path):
-    path, (name, text, said) = bound(tmp_path), TAMPERED[case]
+    path, (name, text, message) = bound(tmp_path), TAMPERED[case]
     (tmp_path / name).unlink()
     if text is not None:
         (tmp_path / name).write_text(text)
-    with pytest.raises(Refuted, match=said):
+    with pytest.raises(Refuted, match=message):
         certificates_of(path)
 
 
 def test_a_certificate_of_processors_is_not_believed(tmp_path):
     (tmp_path / "far").write_text("")
-    for certificates, more, said in (
+    for certificates, more, word in (
         ({}, {}, "nothing of any processor"),
         ({"x": "net_x/a.c", "y": "net.h"}, {}, "nothing of net.h"),
         ({"x": "../far"}, {"../far": ""}, "there is no file ../far"),
     ):
-        with pytest.raises(Refuted, match=said):
+        with pytest.raises(Refuted, match=word):
             certificates_of(bound(tmp_path / "net", certificates, **more))
     path = bound(tmp_path / "net")
     path.write_text(path.read_text().replace('"x"', '"w"'))

@@ -35,14 +35,14 @@ def compiled(made):
 def relu(name):
     """A quantizer and a Relu whose input, node and output have names with `name` in them."""
     nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0), node("Sigmoid", "q")]
-    made = model(nodes, {"x": (1, 4)}, GRID)
-    first, last = made.graph.node
+    onnx_model = model(nodes, {"x": (1, 4)}, GRID)
+    first, last = onnx_model.graph.node
     first.name, last.name = f"{name}1", f"{name}2"
-    first.input[0] = made.graph.input[0].name = f"{name}x"
+    first.input[0] = onnx_model.graph.input[0].name = f"{name}x"
     first.output[0] = last.input[0] = f"{name}q"
-    last.output[0] = made.graph.output[0].name = f"{name}y"
-    made.graph.name = name
-    return made
+    last.output[0] = onnx_model.graph.output[0].name = f"{name}y"
+    onnx_model.graph.name = name
+    return onnx_model
 
 
 # Names as people read them.
@@ -84,15 +84,15 @@ def test_tables_and_pages_of_such_names(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("name", [LONG, HIDDEN], ids=["long", "hidden"])
 def test_messages_with_such_names(tmp_path, name):
-    made = relu(name)
-    made.graph.node[1].input[0] = f"{name}none"
+    edge = relu(name)
+    edge.graph.node[1].input[0] = f"{name}none"
     path = tmp_path / "net.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(edge.SerializeToString())
     with pytest.raises(SpecError, match="nothing makes its input") as error:
         read(path)
-    said = str(error.value)
-    assert len(said) < 1000
-    assert said.isprintable()
+    message = str(error.value)
+    assert len(message) < 1000
+    assert message.isprintable()
 
 
 # Names that are there twice, or not at all.
@@ -104,22 +104,22 @@ def info(name, shape=None):
 
 @pytest.mark.parametrize("name", ["x", "unread", "w"])
 def test_two_inputs_of_one_name(name):
-    made = model([node("Add", "x w")], {"x": (1, 4)}, {"w": np.ones((1, 4), np.float32)})
-    made.graph.input.extend([info(name, (1, 4))] * (1 if name == "x" else 2))
+    onnx_model = model([node("Add", "x w")], {"x": (1, 4)}, {"w": np.ones((1, 4), np.float32)})
+    onnx_model.graph.input.extend([info(name, (1, 4))] * (1 if name == "x" else 2))
     with pytest.raises(SpecError, match=rf"^input {name} appears twice; give each a name of its own"):
-        read(made)
+        read(onnx_model)
 
 
 def test_thousands_of_initializers_of_one_name():
-    made = model([node("Relu", "x")], {"x": (1, 4)}, {f"w{k}": np.float32(1) for k in range(30_000)})
-    made.graph.initializer[-1].name = "w0"
+    onnx_model = model([node("Relu", "x")], {"x": (1, 4)}, {f"w{k}": np.float32(1) for k in range(30_000)})
+    onnx_model.graph.initializer[-1].name = "w0"
     with pytest.raises(SpecError, match=r"^initializer w0 appears twice"):
-        read(made)
+        read(onnx_model)
 
 
 def test_outputs_that_are_there_twice_or_inputs_or_constants():
-    made = model([node("Relu", "x")], {"x": (1, 2)}, {"w": np.float32(3)}, outputs="y y x w")
-    net = compiled(made)
+    onnx_model = model([node("Relu", "x")], {"x": (1, 2)}, {"w": np.float32(3)}, outputs="y y x w")
+    net = compiled(onnx_model)
     x = np.array([[-1, 2]], np.float32)
     assert [v.tolist() for v in net(x)] == [[[0, 2]], [[0, 2]], [[-1, 2]], 3]
 
@@ -147,15 +147,15 @@ def test_tensors_of_no_element(why):
 
 
 def test_outputs_of_no_element():
-    made = model([node("Relu", "x")], {"x": (1, 4)}, {"w": np.zeros((0, 3), np.float32)}, outputs="y w")
+    onnx_model = model([node("Relu", "x")], {"x": (1, 4)}, {"w": np.zeros((0, 3), np.float32)}, outputs="y w")
     with pytest.raises(SpecError, match=r"^output w: w has shape \(0, 3\), so no elements; cut it"):
-        read(made)
+        read(onnx_model)
 
 
 def test_parts_of_no_element_that_nothing_reads():
-    made = model([node("Split", "x parts", "a y", axis=1)], {"x": (1, 2)}, {"parts": np.array([0, 2])})
+    onnx_model = model([node("Split", "x parts", "a y", axis=1)], {"x": (1, 2)}, {"parts": np.array([0, 2])})
     x = np.array([[-1, 2]], np.float32)
-    assert compiled(made)(x).tolist() == [[-1, 2]]
+    assert compiled(onnx_model)(x).tolist() == [[-1, 2]]
 
 
 # What a run gives.
@@ -193,13 +193,13 @@ assert read_file(Path({str(tmp_path / "small")!r}), (1 << 31) - 1) == b"12345"
 
 
 def external(folder, **info):
-    made = model([node("MatMul", "x w")], {"x": (1, 4)}, {"w": np.ones((4, 3), np.float32)})
-    (weights,) = made.graph.initializer
+    onnx_model = model([node("MatMul", "x w")], {"x": (1, 4)}, {"w": np.ones((4, 3), np.float32)})
+    (weights,) = onnx_model.graph.initializer
     (folder / "w.bin").write_bytes(np.arange(64, dtype=np.float32).tobytes())
     set_external_data(weights, "w.bin", **info)
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL
-    (folder / "net.onnx").write_bytes(made.SerializeToString())
+    (folder / "net.onnx").write_bytes(onnx_model.SerializeToString())
     return folder / "net.onnx"
 
 
@@ -220,9 +220,9 @@ def test_external_data_at_the_end_of_a_file(tmp_path):
 
 def test_external_data_of_a_name_that_no_file_has(tmp_path):
     path = external(tmp_path)
-    made = onnx.load_model(path, load_external_data=False)
-    made.graph.initializer[0].external_data[0].value = "n" * 3000
-    path.write_bytes(made.SerializeToString())
+    onnx_model = onnx.load_model(path, load_external_data=False)
+    onnx_model.graph.initializer[0].external_data[0].value = "n" * 3000
+    path.write_bytes(onnx_model.SerializeToString())
     with pytest.raises(
         SpecError, match=r"w: external data 'n+.*do not exist; put the file into the folder of the model"
     ):
@@ -235,9 +235,9 @@ def test_files_of_names_that_no_file_has(capsys, tmp_path, monkeypatch, command,
     monkeypatch.chdir(tmp_path)
     more = ["--name", "net", "-o", "out"] if command == "compile" else []
     assert main([command, name, *more]) in ((4,) if command == "verify" and "/" in name else (2,))
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("error: ")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_outputs_where_no_folder_can_be(capsys, tmp_path, to, why):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "far")
     (tmp_path / "file").write_text("")
     assert main(["compile", str(tmp_path / "net.onnx"), "--isa", "avx2", "-o", str(tmp_path / to)]) == 4
-    said = capsys.readouterr().err
-    assert f"{tmp_path / to.partition('/')[0]} {why}; choose another folder with -o" in said
+    output = capsys.readouterr().err
+    assert f"{tmp_path / to.partition('/')[0]} {why}; choose another folder with -o" in output
 
 
 def test_advice_is_of_the_option_that_was_given(capsys, tmp_path):
@@ -297,5 +297,5 @@ def test_memory_that_is_not_there_is_one_message(capsys, tmp_path, monkeypatch):
 
     monkeypatch.setattr("bitsynth.graph.inspect.inspect_graph", refused)
     assert main(["inspect", str(tmp_path / "net.onnx")]) == 4
-    said = "error: not enough memory: Unable to allocate 2.00 GiB; give inputs a smaller shape, or this process"
-    assert capsys.readouterr().err.startswith(said)
+    message = "error: not enough memory: Unable to allocate 2.00 GiB; give inputs a smaller shape, or this process"
+    assert capsys.readouterr().err.startswith(message)

@@ -33,8 +33,10 @@ def quant(given, made):
 @pytest.mark.parametrize("is_quantized", [True, False])
 def test_an_edge_without_axes(nodes, shape, is_quantized, rng):
     ends = [quant("t", "y")] if is_quantized else [node("Identity", "t", "y")]
-    made = model([quant("x", "q"), *nodes, *ends], {"x": shape}, {**SCALES, "w": np.array([1, -1, 2, 0], np.float32)})
-    net = bitsynth.compile(made, isa="avx2")
+    onnx_model = model(
+        [quant("x", "q"), *nodes, *ends], {"x": shape}, {**SCALES, "w": np.array([1, -1, 2, 0], np.float32)}
+    )
+    net = bitsynth.compile(onnx_model, isa="avx2")
     x = rng.normal(size=shape).astype(np.float32)
     np.testing.assert_allclose(net(x), run(net.graph, {"x": x}).outputs()[0], rtol=1e-6)
     assert net.files("net")
@@ -47,17 +49,19 @@ def test_more_axes_than_numpy_s_are_refused(axes):
 
 
 def test_a_tensor_of_more_axes_is_refused():
-    made = model([node("Reshape", "x to", "y")], {"x": (1, 4)}, {"to": np.array([1] * 32 + [4])})
+    onnx_model = model([node("Reshape", "x to", "y")], {"x": (1, 4)}, {"to": np.array([1] * 32 + [4])})
     with pytest.raises(SpecError, match="makes a tensor of 33 axes, more than 32"):
-        read(made)
+        read(onnx_model)
 
 
 @pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
 def test_windows_that_read_too_much_are_refused(pool):
     """A file of 420 bytes that took minutes to compile."""
-    made = model([quant("x", "q"), node(pool, "q", "y", kernel_shape=[3000, 3000])], {"x": (1, 1, 6000, 6000)}, SCALES)
+    onnx_model = model(
+        [quant("x", "q"), node(pool, "q", "y", kernel_shape=[3000, 3000])], {"x": (1, 1, 6000, 6000)}, SCALES
+    )
     with pytest.raises(SpecError, match=r"its windows of \(3000, 3000\) read 81,054,009,000,000 elements"):
-        read(made)
+        read(onnx_model)
 
 
 @pytest.mark.parametrize("op", ["Conv", "AveragePool"])

@@ -27,14 +27,14 @@ def shape_of(made, **options):
     [({"x": (2, 3, 8, 8)}, None), ({"H": 8, "W": 8}, 2), ({"N": 2, "H": 8, "W": 8}, None), ({"x": (2, 3, 8, 8)}, 2)],
 )
 def test_a_shape_is_that_of_an_input_or_of_symbols(shapes, batch):
-    made = model(RELU, {"x": ("N", 3, "H", "W")})
-    assert shape_of(made, shapes=shapes, batch=batch) == (2, 3, 8, 8)
+    onnx_model = model(RELU, {"x": ("N", 3, "H", "W")})
+    assert shape_of(onnx_model, shapes=shapes, batch=batch) == (2, 3, 8, 8)
 
 
 def test_a_size_of_one_input_is_that_of_its_symbol_in_others():
-    made = model([node("Add", "x s")], {"x": ("batch", 4), "s": (1, "batch", 4)})
-    assert read(made, shapes={"x": (3, 4)}).edges["s"].shape == (1, 3, 4)
-    assert read(made, batch=3).edges["s"].shape == (1, 3, 4)
+    onnx_model = model([node("Add", "x s")], {"x": ("batch", 4), "s": (1, "batch", 4)})
+    assert read(onnx_model, shapes={"x": (3, 4)}).edges["s"].shape == (1, 3, 4)
+    assert read(onnx_model, batch=3).edges["s"].shape == (1, 3, 4)
 
 
 def test_sizes_without_a_symbol_may_differ():
@@ -45,8 +45,8 @@ def test_what_follows_from_a_shape_is_computed():
     nodes = [node("Shape", "x", "s"), node("Gather", "s zero", "n"), node("Unsqueeze", "n zero_axis", "m")]
     nodes += [node("Concat", "m rest", "to", axis=0), node("Reshape", "x to")]
     constants = {"zero": np.int64(0), "zero_axis": np.array([0]), "rest": np.array([-1])}
-    made = model(nodes, {"x": ("N", "H", "W")}, constants)
-    assert read(made, shapes={"x": (2, 3, 4)}).edges["y"].shape == (2, 12)
+    onnx_model = model(nodes, {"x": ("N", "H", "W")}, constants)
+    assert read(onnx_model, shapes={"x": (2, 3, 4)}).edges["y"].shape == (2, 12)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def branching(condition, *, dims=(4,), deep=1):
     branches = [helper.make_graph([one, copied], one.op_type, [], [out]) for one in first]
     for level in range(deep - 1):
         choice = helper.make_node("If", ["c"], [f"out{level}"], then_branch=branches[0], else_branch=branches[1])
-        made = helper.make_tensor_value_info(f"out{level}", TensorProto.FLOAT, None)
-        branches[0] = helper.make_graph([choice], f"level{level}", [], [made])
+        onnx_model = helper.make_tensor_value_info(f"out{level}", TensorProto.FLOAT, None)
+        branches[0] = helper.make_graph([choice], f"level{level}", [], [onnx_model])
     last = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branches[0], else_branch=branches[1])
-    made = model([*condition, last], {"x": dims}, {"sixteen": np.int64(16)})
-    made.graph.input.append(helper.make_tensor_value_info("n", TensorProto.INT64, []))
-    return parsed(made)
+    onnx_model = model([*condition, last], {"x": dims}, {"sixteen": np.int64(16)})
+    onnx_model.graph.input.append(helper.make_tensor_value_info("n", TensorProto.INT64, []))
+    return parsed(onnx_model)
 
 
 EQUAL = [node("Equal", "n sixteen", "c")]
@@ -115,10 +115,10 @@ def test_the_branch_that_a_constant_selects_is_read(number, op):
 
 def test_a_shape_selects_a_branch():
     condition = [node("Shape", "x", "s"), node("Gather", "s zero", "k"), node("Equal", "k sixteen", "c")]
-    made = branching(condition, dims=("N",))
-    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "zero"))
-    assert [n.op for n in read(made, shapes={"N": 16}).nodes] == ["relu"]
-    assert [n.op for n in read(made, batch=3).nodes] == ["neg"]
+    onnx_model = branching(condition, dims=("N",))
+    onnx_model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "zero"))
+    assert [n.op for n in read(onnx_model, shapes={"N": 16}).nodes] == ["relu"]
+    assert [n.op for n in read(onnx_model, batch=3).nodes] == ["neg"]
 
 
 def test_a_condition_of_the_run_names_the_input_to_fix():
@@ -133,10 +133,10 @@ def test_branches_in_branches_are_read_up_to_a_depth():
 
 
 def test_a_branch_may_not_hide_an_edge():
-    made = branching(EQUAL)
-    made.graph.node.insert(0, helper.make_node("Abs", ["x"], ["inner"]))
+    onnx_model = branching(EQUAL)
+    onnx_model.graph.node.insert(0, helper.make_node("Abs", ["x"], ["inner"]))
     with pytest.raises(SpecError, match="If choice: a branch makes inner, which exists already"):
-        read(made, fixed={"n": 16})
+        read(onnx_model, fixed={"n": 16})
 
 
 @pytest.mark.parametrize(
@@ -155,65 +155,65 @@ def test_values_that_do_not_fit_are_refused(fixed, message):
 
 
 def test_one_number_fills_an_input():
-    made = model([node("Add", "x s")], {"x": (1, 3), "s": (1, 3)})
-    graph = read(made, fixed={"s": 2})
+    onnx_model = model([node("Add", "x s")], {"x": (1, 3), "s": (1, 3)})
+    graph = read(onnx_model, fixed={"s": 2})
     assert (run(graph, {"x": np.zeros((1, 3), np.float32)})["y"] == 2).all()
 
 
 def test_one_number_fills_an_input_of_open_sizes():
-    made = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", "?")})
-    graph = read(made, fixed={"s": 2}, shapes={"s": (2, 3)})
+    onnx_model = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", "?")})
+    graph = read(onnx_model, fixed={"s": 2}, shapes={"s": (2, 3)})
     assert graph.edges["x"].shape == (2, 3)
     assert (run(graph, {"x": np.zeros((2, 3), np.float32)})["y"] == 2).all()
     with pytest.raises(SpecError, match="input s: axis 1 is unknown; give --shape s=2xL with numbers"):
-        read(made, fixed={"s": 2}, batch=2)
+        read(onnx_model, fixed={"s": 2}, batch=2)
 
 
 def test_a_fixed_array_settles_the_sizes_of_others():
-    made = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", 3)})
-    assert read(made, fixed={"s": np.ones((4, 3), np.float32)}).edges["x"].shape == (4, 3)
+    onnx_model = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", 3)})
+    assert read(onnx_model, fixed={"s": np.ones((4, 3), np.float32)}).edges["x"].shape == (4, 3)
 
 
 def test_a_fixed_array_needs_no_shape_in_the_file():
-    made = model([node("Add", "x s", "y")], {"x": (4, 3), "s": (3,)}, {})
-    made.graph.input[1].type.tensor_type.ClearField("shape")
-    assert read(made, fixed={"s": np.ones(3, np.float32)}).inputs == ("x",)
+    onnx_model = model([node("Add", "x s", "y")], {"x": (4, 3), "s": (3,)}, {})
+    onnx_model.graph.input[1].type.tensor_type.ClearField("shape")
+    assert read(onnx_model, fixed={"s": np.ones(3, np.float32)}).inputs == ("x",)
 
 
 def test_a_fixed_array_may_be_empty():
-    made = model([node("ReduceSum", "x axes", "y")], {"x": (4, 3), "axes": (0,)}, {}, opset=13)
-    made.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
-    assert read(made, fixed={"axes": np.zeros(0, np.int64)}).inputs == ("x",)
+    onnx_model = model([node("ReduceSum", "x axes", "y")], {"x": (4, 3), "axes": (0,)}, {}, opset=13)
+    onnx_model.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    assert read(onnx_model, fixed={"axes": np.zeros(0, np.int64)}).inputs == ("x",)
     with pytest.raises(SpecError, match="input axes has 1 axes; its fixed value has 2"):
-        read(made, fixed={"axes": np.zeros((0, 1), np.int64)})
+        read(onnx_model, fixed={"axes": np.zeros((0, 1), np.int64)})
 
 
 def test_a_graph_may_make_a_name_that_a_branch_before_it_has():
-    made = branching(EQUAL)
-    made.graph.node.append(helper.make_node("Abs", [made.graph.node[-1].output[0]], ["inner"]))
-    made.graph.output[0].name = "inner"
-    assert [n.op for n in read(made, fixed={"n": 16}).nodes] == ["relu", "abs"]
+    onnx_model = branching(EQUAL)
+    onnx_model.graph.node.append(helper.make_node("Abs", [onnx_model.graph.node[-1].output[0]], ["inner"]))
+    onnx_model.graph.output[0].name = "inner"
+    assert [n.op for n in read(onnx_model, fixed={"n": 16}).nodes] == ["relu", "abs"]
 
 
 @pytest.mark.parametrize("number", [16, 8])
 @pytest.mark.parametrize("deep", [0, 3])
 def test_branches_are_inlined_for_other_runtimes(number, deep):
-    made = fix_inputs(branching(EQUAL, deep=deep), {"n": number}, {}, None)
-    inlined = inline_branches(made, {}, None)
+    onnx_model = fix_inputs(branching(EQUAL, deep=deep), {"n": number}, {}, None)
+    inlined = inline_branches(onnx_model, {}, None)
     assert not any(one.op_type == "If" for one in inlined.graph.node)
     x = np.array([-1, 2, -3, 4], np.float32)
-    want = run(read(made), {"x": x})["y"]
+    want = run(read(onnx_model), {"x": x})["y"]
     (got,) = ReferenceEvaluator(inlined).run(None, {"x": x})
     assert (got == want).all()
 
 
 def test_a_maximum_with_minus_infinity_is_the_number(rng):
     nodes = [node("Max", "x low", "a"), node("Min", "high a", "y")]
-    made = model(nodes, {"x": (2, 3)}, {"low": np.float32(-np.inf), "high": np.full((2, 3), np.inf, np.float32)})
-    assert not read(made, reference="exact").nodes
-    made = model(nodes, {"x": (2, 3)}, {"low": np.float32(np.inf), "high": np.full((2, 3), np.inf, np.float32)})
+    onnx_model = model(nodes, {"x": (2, 3)}, {"low": np.float32(-np.inf), "high": np.full((2, 3), np.inf, np.float32)})
+    assert not read(onnx_model, reference="exact").nodes
+    onnx_model = model(nodes, {"x": (2, 3)}, {"low": np.float32(np.inf), "high": np.full((2, 3), np.inf, np.float32)})
     with pytest.raises(SpecError, match="holds infinity"):
-        read(made, reference="exact")
+        read(onnx_model, reference="exact")
 
 
 @pytest.mark.parametrize("op", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
@@ -221,7 +221,7 @@ def test_a_maximum_with_minus_infinity_is_the_number(rng):
 def test_integers_are_compared_at_run_time(op, dtype, number):
     """Numbers next to the constant, and the ends of what an input may hold, which float32 does not hold."""
     nodes = [node(op, "x c", "b"), node("Cast", "b", to=TensorProto.FLOAT)]
-    made = model(nodes, {"x": (7,)}, {"c": np.array(number, dtype)}, dtype=getattr(TensorProto, dtype.upper()))
+    onnx_model = model(nodes, {"x": (7,)}, {"c": np.array(number, dtype)}, dtype=getattr(TensorProto, dtype.upper()))
     least, most = (-(2**31), 2**31 - 1) if dtype == "int32" else (-(2**53), 2**53)
     x = np.array([least, number - 1, number, number + 1, most, 0, 1], dtype)
     want = {
@@ -231,15 +231,15 @@ def test_integers_are_compared_at_run_time(op, dtype, number):
         "Less": x < number,
         "LessOrEqual": x <= number,
     }[op]
-    assert (run(read(made), {"x": x})["y"] == want).all()
+    assert (run(read(onnx_model), {"x": x})["y"] == want).all()
 
 
 def test_two_integers_of_the_run_are_compared_in_float64():
     nodes = [node("Less", "x z", "b"), node("Cast", "b", to=TensorProto.FLOAT)]
-    made = model(nodes, {"x": (3,), "z": (3,)}, dtype=TensorProto.INT32)
+    onnx_model = model(nodes, {"x": (3,), "z": (3,)}, dtype=TensorProto.INT32)
     ends = np.iinfo(np.int32)
     x, z = np.array([ends.min, ends.max - 1, 7], np.int32), np.array([ends.max, ends.max, 7], np.int32)
-    assert run(read(made), {"x": x, "z": z})["y"].tolist() == [1, 1, 0]
+    assert run(read(onnx_model), {"x": x, "z": z})["y"].tolist() == [1, 1, 0]
 
 
 @pytest.fixture
@@ -265,11 +265,11 @@ def test_the_commands_take_shapes_and_values(ended, fails, file, tmp_path):
 
 
 def test_names_that_a_shell_would_read_are_in_no_command(file):
-    made = onnx.load(file)
-    for each in (made.graph.input[1], *(n for n in made.graph.node if "n" in n.input)):
+    onnx_model = onnx.load(file)
+    for each in (onnx_model.graph.input[1], *(n for n in onnx_model.graph.node if "n" in n.input)):
         if isinstance(each, onnx.NodeProto):
             each.input[0] = "n */ ; rm"
         else:
             each.name = "n */ ; rm"
-    net = bitsynth.compile(made, isa="avx2", batch=4, fixed={"n */ ; rm": 16})
+    net = bitsynth.compile(onnx_model, isa="avx2", batch=4, fixed={"n */ ; rm": 16})
     assert "rm" not in net.files("net")["net.h"]

@@ -31,14 +31,14 @@ def weights(*shape, seed=0, high=9):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_prequantized_patterns_are_read(rng, name):
-    made = PATTERNS[name]
-    shape = tuple(d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim)
+    result = PATTERNS[name]
+    shape = tuple(d.dim_value for d in result.graph.input[0].type.tensor_type.shape.dim)
     x = rng.integers(0, 256, shape).astype(np.uint8)
-    graph = read(made)
+    graph = read(result)
     assert graph.reference == "onnxruntime"
     assert isinstance(graph.edges["sums"].type, Integers)
     (got,) = run(graph, {"x": x}).outputs()
-    off = abs(got.astype(int) - reference(made, x=x).astype(int)).max()
+    off = abs(got.astype(int) - reference(result, x=x).astype(int)).max()
     assert off <= ("half" in name)  # functions are rounded once here, step by step there
     assert len(np.unique(got)) > 8
 
@@ -63,10 +63,10 @@ def test_sums_that_requantize_their_operands(rng):
     parts: dict[str, Any] = {
         f"in{k}_{n}": v for k in (1, 2) for n, v in {"rq": 1, "mul": 300 + k, "add": 512, "shift": 10}.items()
     }
-    made = model([node("Add", "x x", in1_n_levels=256, in2_n_levels=256, out_rq=0, **parts)], IMAGE)
+    onnx_model = model([node("Add", "x x", in1_n_levels=256, in2_n_levels=256, out_rq=0, **parts)], IMAGE)
     x = rng.integers(0, 256, IMAGE["x"]).astype(np.float32)
     want = (x.astype(int) * 301 + 512 >> 10) + (x.astype(int) * 302 + 512 >> 10)
-    assert (run(read(made, reference="exact"), {"x": x}).outputs()[0] == want).all()
+    assert (run(read(onnx_model, reference="exact"), {"x": x}).outputs()[0] == want).all()
 
 
 def test_an_integerized_layer_stays_in_integers(rng):
@@ -117,13 +117,13 @@ def test_convolutions_of_codes(rng, shape, kernel, options):
     ]
     scales = rng.uniform(0.1, 1, kernel[0]).astype(np.float32)
     given = {"s": np.float32(0.1), "z": np.uint8(7), "w": weights(*kernel), "t": scales}
-    made = model(nodes, {"x": shape}, given)
+    onnx_model = model(nodes, {"x": shape}, given)
     x = rng.normal(size=shape).astype(np.float32) * 4
-    graph = read(made)
+    graph = read(onnx_model)
     kind, values = graph.edges["y"].integers, run(graph, {"x": x})
     assert (values["y"] <= kind.high).all()
     assert (values["y"] >= kind.low).all()
-    np.testing.assert_allclose(values.floats("y"), reference(made, x=x), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(values.floats("y"), reference(onnx_model, x=x), rtol=1e-4, atol=1e-3)
 
 
 def test_channels_last_gives_the_same_results(rng):
@@ -168,11 +168,11 @@ def test_pools_of_codes(rng):
         node("AveragePool", "m", "a", kernel_shape=[2, 2], pads=[1, 0, 0, 1]),
         node("GlobalAveragePool", "a", "y"),
     ]
-    made = model(nodes, IMAGE, {"s": np.float32(0.25), "z": np.uint8(9)})
-    graph = read(made)
+    onnx_model = model(nodes, IMAGE, {"s": np.float32(0.25), "z": np.uint8(9)})
+    graph = read(onnx_model)
     assert isinstance(graph.edges["m"].type, Integers)
     x = rng.normal(size=IMAGE["x"]).astype(np.float32) * 9
-    np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], reference(made, x=x), rtol=1e-5)
+    np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], reference(onnx_model, x=x), rtol=1e-5)
 
 
 # Operators of com.microsoft.
@@ -192,10 +192,10 @@ def test_qgemm_equals_onnxruntime(rng):
     x = rng.integers(0, 40, (4, 8)).astype(np.uint8)
     sums = (x.astype(int) - 3) @ given["b"].T.astype(int) + np.arange(6)
     for end, want in (("ys yz", np.clip(np.rint(sums / 16) + 10, 0, 255)), ("", sums / 8)):
-        made = model(
+        onnx_model = model(
             [node("QGemm", f"x as az b bs bz c {end}", domain=MICROSOFT, transB=1)], {"x": (4, 8)}, given, dtype=U8
         )
-        assert (run(read(made), {"x": x}).outputs()[0] == want).all()
+        assert (run(read(onnx_model), {"x": x}).outputs()[0] == want).all()
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_qgemm_equals_onnxruntime(rng):
 def test_functions_of_codes_are_read_as_tables(op, function, options):
     given = {"s": np.float32(0.0625), "z": np.int8(-7), "t": np.float32(1 / 256), "u": np.int8(-128)}
     x = np.arange(-128, 128, dtype=np.int8)[None]
-    made = model([node(op, "x s z t u", domain=MICROSOFT, **options)], {"x": x.shape}, given, dtype=I8)
+    onnx_model = model([node(op, "x s z t u", domain=MICROSOFT, **options)], {"x": x.shape}, given, dtype=I8)
     want = np.clip(np.rint(function((x + 7.0) / 16) * 256) - 128, -128, 127)
-    assert (run(read(made), {"x": x}).outputs()[0] == want).all()
+    assert (run(read(onnx_model), {"x": x}).outputs()[0] == want).all()
 
 
 def test_concatenated_codes_and_their_mean(rng):
@@ -255,10 +255,10 @@ def test_dynamic_quantization_is_read(rng):
         node("Cast", "i", "f", to=TensorProto.FLOAT),
         node("Mul", "f s", "y"),
     ]
-    made = model(nodes, {"x": x.shape}, {"w": weights(16, 8)})
-    graph = read(made)
+    onnx_model = model(nodes, {"x": x.shape}, {"w": weights(16, 8)})
+    graph = read(onnx_model)
     assert isinstance(graph.edges["i"].type, Integers)
-    np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], reference(made, x=x), rtol=1e-6)
+    np.testing.assert_allclose(run(graph, {"x": x}).outputs()[0], reference(onnx_model, x=x), rtol=1e-6)
     silent = run(graph, {"x": np.zeros_like(x)})
     assert (silent["s"], silent["z"]) == (1, 0)
     assert not silent.outputs()[0].any()

@@ -64,10 +64,10 @@ def warned(made):
 
 
 def test_a_sum_that_wraps_is_warned_of_and_computed_all_the_same():
-    made = convolution(0, 5, END)
-    assert warned(made) == [WRAPS]
+    result = convolution(0, 5, END)
+    assert warned(result) == [WRAPS]
     with pytest.warns(BitsynthWarning):
-        graph = read(made)
+        graph = read(result)
     x = np.full((1, 1, 5, 5), 127.5, np.float32)
     (numbers,) = run(graph, {"x": x}).outputs()
     sums = (255 * np.arange(-12, 15).reshape(3, 9).sum(1) + [0, 5, END] + (1 << 31)) % (1 << 32) - (1 << 31)
@@ -86,8 +86,10 @@ def test_networks_whose_sums_fit_are_not_warned_of():
 
 
 def test_integers_of_which_nothing_is_known_are_not_warned_of():
-    made = model([node("Add", "x a")], {"x": (1, 4)}, {"a": np.array([1, 2, 3, 4], np.int32)}, dtype=TensorProto.INT32)
-    assert warned(made) == []
+    onnx_model = model(
+        [node("Add", "x a")], {"x": (1, 4)}, {"a": np.array([1, 2, 3, 4], np.int32)}, dtype=TensorProto.INT32
+    )
+    assert warned(onnx_model) == []
 
 
 @pytest.fixture
@@ -103,18 +105,18 @@ def test_commands_say_it_once(file, tmp_path, capsys):
         assert main(argv) == 0
         assert capsys.readouterr().err.replace("\n", " ").count(WRAPS) == 1
         assert main([*argv, "--json"]) == 0
-        said = capsys.readouterr()
-        assert said.err.replace("\n", " ").count(WRAPS) == 1
-        assert json.loads(said.out)["warnings"] == [WRAPS]
+        output = capsys.readouterr()
+        assert output.err.replace("\n", " ").count(WRAPS) == 1
+        assert json.loads(output.out)["warnings"] == [WRAPS]
 
 
 @pytest.mark.toolchains
 def test_check_and_bench_say_it_too(file, tmp_path, capsys):
     times = tmp_path / "times.json"
     main(["check", str(file), "--json"])
-    said = capsys.readouterr()
-    assert said.err.replace("\n", " ").count(WRAPS) == 1
-    assert json.loads(said.out)["warnings"] == [WRAPS]
+    output = capsys.readouterr()
+    assert output.err.replace("\n", " ").count(WRAPS) == 1
+    assert json.loads(output.out)["warnings"] == [WRAPS]
     assert main(["bench", "network", str(file), "--no-peers", "--rounds", "1", "--json", str(times)]) == 0
     assert capsys.readouterr().err.replace("\n", " ").count(WRAPS) == 1
     assert json.loads(times.read_text())["network"]["network"]["warnings"] == [WRAPS]

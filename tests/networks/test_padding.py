@@ -42,12 +42,12 @@ LAST = [
 @pytest.mark.parametrize("before", [ALONE, QUANTIZED], ids=["alone", "quantized"])
 @pytest.mark.parametrize("zero", [0, 114])
 def test_padding_is_the_convolutions_own(before, zero, rng):
-    made = net(before, rng, zero)
-    compiled = bitsynth.compile(made, isa="avx2")
+    network = net(before, rng, zero)
+    compiled = bitsynth.compile(network, isa="avx2")
     assert not [n for n in compiled.graph.nodes if n.op == "pad"]
     assert [step.kind for step in compiled.report().steps].count("layer") == 1
     x = rng.normal(0, 2, SHAPE).astype(np.float32)
-    values, floats = run(compiled.graph, {"x": x}), run(read(made, reference="onnx"), {"x": x})
+    values, floats = run(compiled.graph, {"x": x}), run(read(network, reference="onnx"), {"x": x})
     assert (values.outputs()[0] == floats.outputs()[0]).all()
     assert all(same(values, name, got) for name, got in compiled.trace(x).items())
 

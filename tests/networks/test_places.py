@@ -43,19 +43,19 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 def test_nodes_are_what_onnx_defines(name):
     op, constants, attributes = CASES[name]
     given = {f"c{k}": np.asarray(value) for k, value in enumerate(constants)}
-    made = model([node(op, " ".join(["x", *given]), **attributes)], {"x": SHAPE}, given, opset=23)
+    onnx_model = model([node(op, " ".join(["x", *given]), **attributes)], {"x": SHAPE}, given, opset=23)
     x = floats(*SHAPE)
-    (got,), want = run(read(made), {"x": x}).outputs(), defined(made, x)
+    (got,), want = run(read(onnx_model), {"x": x}).outputs(), defined(onnx_model, x)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("size", "beta"), [(5, 0.75), (4, 0.5), (3, 1.0)])
 def test_local_norm_is_over_channels_beside_each_other(size, beta):
-    made = model([node("LRN", "x", size=size, beta=beta, alpha=0.1, bias=2.0)], {"x": (1, 6, 3, 3)})
+    onnx_model = model([node("LRN", "x", size=size, beta=beta, alpha=0.1, bias=2.0)], {"x": (1, 6, 3, 3)})
     x = floats(1, 6, 3, 3)
     near = [x[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1] for c in range(6)]
     sums = np.stack([(part.astype(float) ** 2).sum(1) for part in near], 1)
-    (got,) = run(read(made), {"x": x}).outputs()
+    (got,) = run(read(onnx_model), {"x": x}).outputs()
     np.testing.assert_allclose(got, x / (2 + 0.1 / size * sums) ** beta, rtol=1e-5)
 
 
@@ -65,14 +65,16 @@ def test_a_power_that_no_roots_give_is_refused():
 
 
 def test_a_sum_of_sizes_is_that_of_the_norm_1():
-    made = model([node("LpNormalization", "x", axis=1, p=1)], {"x": SHAPE})
+    onnx_model = model([node("LpNormalization", "x", axis=1, p=1)], {"x": SHAPE})
     x = floats(*SHAPE)
-    np.testing.assert_allclose(run(read(made), {"x": x}).outputs()[0], x / abs(x).sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        run(read(onnx_model), {"x": x}).outputs()[0], x / abs(x).sum(1, keepdims=True), rtol=1e-5
+    )
 
 
 def test_zeros_have_no_length_and_stay():
-    made = model([node("LpNormalization", "x", axis=1)], {"x": (1, 4)})
-    assert (run(read(made), {"x": np.zeros((1, 4), np.float32)}).outputs()[0] == 0).all()
+    onnx_model = model([node("LpNormalization", "x", axis=1)], {"x": (1, 4)})
+    assert (run(read(onnx_model), {"x": np.zeros((1, 4), np.float32)}).outputs()[0] == 0).all()
 
 
 def test_what_constants_alone_make_is_a_constant():
@@ -91,11 +93,11 @@ def test_what_constants_alone_make_is_a_constant():
     ]
     given = {"kept": np.array([[1, 0, 1, 1, 0]]), "zero": np.array(1), "ones": np.ones((6, 3), np.float32)}
     given |= {"ramp": np.arange(3, dtype=np.float32)}
-    made = model(nodes, {"x": SHAPE}, given)
-    graph = read(made)
+    onnx_model = model(nodes, {"x": SHAPE}, given)
+    graph = read(onnx_model)
     assert [n.op for n in graph.nodes] == ["gather", "mul", "add", "reshape"]
     x = floats(*SHAPE)
-    (got,), want = run(graph, {"x": x}).outputs(), defined(made, x)
+    (got,), want = run(graph, {"x": x}).outputs(), defined(onnx_model, x)
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 

@@ -56,9 +56,9 @@ def require_right(monkeypatch, rng, names, reference, flags=FLAGS):
     graph, inputs = graph_of(names, reference, rng)
     net = Network(lowering.lower(graph, NetworkTarget("avx2")))
     compiled_together("avx2", [net], flags)
-    made, want = net.trace(inputs), run(graph, inputs)
-    wrong = [n for n, e in graph.edges.items() if n in made and n not in (*graph.inputs, *graph.outputs)
-             if not is_right(e, made[n], want[n])]  # fmt: skip
+    result, want = net.trace(inputs), run(graph, inputs)
+    wrong = [n for n, e in graph.edges.items() if n in result and n not in (*graph.inputs, *graph.outputs)
+             if not is_right(e, result[n], want[n])]  # fmt: skip
     for name, got, values in zip(graph.outputs, net(inputs), want.outputs(), strict=True):
         if not near(got.astype(np.float64), values.astype(np.float64), 1.2e-7):
             wrong.append(name)
@@ -89,11 +89,11 @@ def test_plain_c_of_every_operator(monkeypatch, rng, reference):
 
 def test_what_is_no_number_is_the_least_code():
     given = {"s": np.float32(0.1), "z": np.int16(5)}
-    made = read(model([node("QuantizeLinear", "x s z")], {"x": (1, 4)}, given), reference="onnxruntime")
+    graph = read(model([node("QuantizeLinear", "x s z")], {"x": (1, 4)}, given), reference="onnxruntime")
     x = np.array([[np.nan, np.inf, -np.inf, 0]], np.float32)
     want = [[-32768, 32767, -32768, 5]]
-    assert run(made, {"x": x})["y"].tolist() == want
-    assert Network(lowering.lower(made, NetworkTarget("avx2")))(x).tolist() == want
+    assert run(graph, {"x": x})["y"].tolist() == want
+    assert Network(lowering.lower(graph, NetworkTarget("avx2")))(x).tolist() == want
 
 
 def test_scales_beside_zero():

@@ -27,8 +27,8 @@ def unquantized(small):
 
 
 def read_twice(small):
-    made = small.add("tanh", small.codes("x", (1, 4, 3, 3), 0, 3, 0.5))
-    return small.quantized(made, 0.01), small.add("neg", made)
+    edge = small.add("tanh", small.codes("x", (1, 4, 3, 3), 0, 3, 0.5))
+    return small.quantized(edge, 0.01), small.add("neg", edge)
 
 
 def wide(small):
@@ -36,8 +36,8 @@ def wide(small):
 
 
 def two_inputs(small):
-    made = small.add("mul", small.codes("x", (1, 4, 3, 3), 0, 3, 0.5), small.codes("y", (1, 4, 3, 3), 0, 4000, 0.5))
-    return (small.quantized(made, 0.01),)
+    edge = small.add("mul", small.codes("x", (1, 4, 3, 3), 0, 3, 0.5), small.codes("y", (1, 4, 3, 3), 0, 4000, 0.5))
+    return (small.quantized(edge, 0.01),)
 
 
 def by_pixel(small):
@@ -131,8 +131,8 @@ def test_the_callers_numbers_that_are_passed_on_are_a_reason():
 def test_wide_letters_take_two_columns(monkeypatch):
     monkeypatch.setattr(output, "on_terminal", lambda: True)
     small = Small()
-    made = report_of(small.build((small.add("tanh", small.codes("量" * 90, (1, 4), 0, 3, 0.5)),)))
-    named = replace(made, steps=tuple(replace(step, edge="量" * 90) for step in made.steps))
+    result = report_of(small.build((small.add("tanh", small.codes("量" * 90, (1, 4), 0, 3, 0.5)),)))
+    named = replace(result, steps=tuple(replace(step, edge="量" * 90) for step in result.steps))
     lines = plain_reasons(named)
     assert lines
     assert max(map(cell_len, lines)) <= 80

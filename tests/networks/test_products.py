@@ -37,11 +37,11 @@ def _conv(rng, x_type, w_shape, image, window, groups=1, quantized=None):
     scale = rng.uniform(0.01, 0.05, (w_shape[0], *[1] * (len(w_shape) - 1)))
     w = builder.constant(weights.astype(np.float32), "w")
     builder.edges["w"] = _on_scale(builder.edges["w"], scale.astype(np.float32).astype(np.float64))
-    made = builder.add("conv", x, w, window=window, groups=groups, name="sums")
+    edge = builder.add("conv", x, w, window=window, groups=groups, name="sums")
     if quantized is not None:
         bias = rng.normal(size=(w_shape[0], *[1] * len(image)))
-        made = _codes(builder, builder.add("add", made, builder.constant(bias.astype(np.float32))), **quantized)
-    return builder.build((made,))
+        edge = _codes(builder, builder.add("add", edge, builder.constant(bias.astype(np.float32))), **quantized)
+    return builder.build((edge,))
 
 
 def _on_scale(edge, scale):
@@ -54,13 +54,13 @@ def _check(rng, graph, nodes):
     group, values = _group(graph, nodes), _values(rng, graph)
     (end,) = group.outputs
     for given in group.reads("x"):
-        for made in group.writes(end):
-            edges = {"x": given, end: made}
+        for each in group.writes(end):
+            edges = {"x": given, end: each}
             step = group.step({name: Buffer(name, graph.edges[name], form) for name, form in edges.items()})
             assert isinstance(step, LayerStep)
             codes = given.write(values["x"]).reshape(*step.image, -1)
             out = np.asarray(compile_layer(step.layer).run(codes)).reshape(-1)
-            np.testing.assert_array_equal(made.read(out, graph.edges[end].shape), values[end], str(edges))
+            np.testing.assert_array_equal(each.read(out, graph.edges[end].shape), values[end], str(edges))
 
 
 def _group(graph, nodes):
@@ -97,8 +97,8 @@ def test_what_follows_a_convolution_is_its_epilogue(rng, case):
     graph = _case(rng, case)
     values, group = _values(rng, graph), _group(graph, 3)
     codes = group.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1) + group.product.bias)
-    made = Format.codes(group.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
-    np.testing.assert_array_equal(made, values["codes"])
+    result = Format.codes(group.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
+    np.testing.assert_array_equal(result, values["codes"])
 
 
 @pytest.mark.slow
@@ -144,9 +144,9 @@ def test_sums_are_of_integers_where_no_scales_meet(rng, groups, together):
 def _matmul(rng, shape, w_shape, flat):
     builder = GraphBuilder("dense", "exact")
     x = builder.input("x", shape, "float32", Integers.between(-1, 1, 0.5))
-    made = builder.add("reshape", x, sizes=(shape[0], w_shape[0])) if flat else x
+    result = builder.add("reshape", x, sizes=(shape[0], w_shape[0])) if flat else x
     weights = rng.integers(-1, 2, w_shape).astype(np.float32)
-    return builder.build((_codes(builder, builder.add("matmul", made, builder.constant(weights), name="sums")),))
+    return builder.build((_codes(builder, builder.add("matmul", result, builder.constant(weights), name="sums")),))
 
 
 @pytest.mark.slow
@@ -172,14 +172,14 @@ def _block(rng, out_type, high=3, scale=0.93):
     x = builder.input("x", (1, 6, 4, 4), "float32", Integers.between(0, high, 2.0 / (high + 1)))
     window = _window(3, 3, strides=(1, 1), begins=(1, 1), ends=(1, 1))
     first, second = (builder.constant(rng.integers(-1, 2, (6, 6, n, n)).astype(np.float32)) for n in (3, 1))
-    made = builder.add("conv", x, first, window=window, groups=1, name="sums")
-    made = builder.add("mul", made, builder.constant(rng.uniform(-0.2, 0.3, (6, 1, 1)).astype(np.float32)))
+    edge = builder.add("conv", x, first, window=window, groups=1, name="sums")
+    edge = builder.add("mul", edge, builder.constant(rng.uniform(-0.2, 0.3, (6, 1, 1)).astype(np.float32)))
     other = x
     if out_type == "sums":
         point = _window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0))
         other = builder.add("conv", x, second, window=point, groups=1, name="shortcut")
         other = builder.add("mul", other, builder.constant(rng.uniform(0.1, 0.3, (6, 1, 1)).astype(np.float32)))
-    return builder.build((_codes(builder, builder.add("relu", builder.add("add", made, other)), 0, high, scale),))
+    return builder.build((_codes(builder, builder.add("relu", builder.add("add", edge, other)), 0, high, scale),))
 
 
 @pytest.mark.parametrize("shortcut", ["codes", "sums"])
@@ -212,12 +212,12 @@ def test_two_wide_sums_are_a_line_with_a_guard(rng, gain):
     builder = GraphBuilder("block", "exact")
     x = builder.input("x", (1, 6, 20, 20), "float32", Integers.between(0, 255))
     point = _window(1, 1, strides=(1, 1), begins=(0, 0), ends=(0, 0))
-    made = []
+    items = []
     for name in ("sums", "shortcut"):
         weights = builder.constant(rng.integers(-127, 128, (6, 6, 1, 1)).astype(np.float32))
         sums = builder.add("conv", x, weights, window=point, groups=1, name=name)
-        made.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
-    graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *made)), 0, 255, 1.0),))
+        items.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
+    graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *items)), 0, 255, 1.0),))
     assert any(isinstance(group, GuardedAffineGroup) for group in cover(DefUse(graph, NetworkTarget("avx2"))))
     net, given = Network(lower(graph, NetworkTarget("avx2"))), rng.integers(0, 256, graph.edges["x"].shape)
     want = run(graph, {"x": given})
@@ -243,8 +243,8 @@ def test_a_requantization_in_float32_is_its_own_formula(rng, zero):
         "zero_first": False,
     }
     factors = np.float32(0.02), scales, np.float32(0.05)
-    made = builder.add("requantize", sums, name="codes", factors=factors, zero=np.int64(zero), dtype="uint8", **grid)
-    graph = builder.build((made,))
+    edge = builder.add("requantize", sums, name="codes", factors=factors, zero=np.int64(zero), dtype="uint8", **grid)
+    graph = builder.build((edge,))
     group, values = _group(graph, 2), _values(rng, graph)
     assert group.maker.epilogue.bias is None
     codes = group.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))

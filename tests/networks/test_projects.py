@@ -44,9 +44,9 @@ def test_every_layer_of_a_network_is_deeploy_s(network_models, name):
     (x,) = np.load(folder / "inputs.npz").values()
     values = run(graph, {graph.inputs[0]: x.astype(np.float32)})
     layers = ("Conv", "Gemm", "MaxPool", "RequantShift")
-    made = [n.output[0] for n in onnx.load(folder / "network.onnx").graph.node if n.op_type in layers]
-    assert len(golden) == len(made) + 1  # the last layer's is there twice
-    for edge, want in zip([*made, graph.outputs[0]], golden, strict=True):
+    items = [n.output[0] for n in onnx.load(folder / "network.onnx").graph.node if n.op_type in layers]
+    assert len(golden) == len(items) + 1  # the last layer's is there twice
+    for edge, want in zip([*items, graph.outputs[0]], golden, strict=True):
         assert np.array_equal(values.floats(edge), want), edge
 
 

@@ -32,22 +32,22 @@ CASES: dict[str, dict[str, Any]] = {
 def stored(name):
     """The file of a case, an input, and what Brevitas computed for it."""
     with np.load(GOLDEN) as golden:
-        made = onnx.load_from_string(golden[f"{name}_file"].tobytes())
-        return made, golden[f"{name}_x"], [golden[f"{name}_{k}"] for k in range(3)]
+        result = onnx.load_from_string(golden[f"{name}_file"].tobytes())
+        return result, golden[f"{name}_x"], [golden[f"{name}_{k}"] for k in range(3)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_codes_are_those_of_brevitas(name):
-    made, x, want = stored(name)
-    graph = read(made)
+    network, x, want = stored(name)
+    graph = read(network)
     for part, wanted in zip(run(graph, {graph.inputs[0]: x}).outputs(), want, strict=True):
         np.testing.assert_array_equal(part, wanted)
     assert np.unique(want[0]).size > 20
 
 
 def test_products_of_the_cell_are_layers():
-    made, x, want = stored("plain")
-    net = bitsynth.compile(made, isa="avx2")
+    network, x, want = stored("plain")
+    net = bitsynth.compile(network, isa="avx2")
     for part, wanted in zip(net(x), want, strict=True):
         np.testing.assert_array_equal(part, wanted)
     work = net.report().products
@@ -56,16 +56,16 @@ def test_products_of_the_cell_are_layers():
 
 
 def test_what_a_cell_does_not_have_is_named():
-    made, *_ = stored("plain")
-    (cell,) = (one for one in made.graph.node if one.op_type == "QuantLSTMCell")
+    network, *_ = stored("plain")
+    (cell,) = (one for one in network.graph.node if one.op_type == "QuantLSTMCell")
     (kept,) = (one for one in cell.attribute if one.name == "cell_acc_signed")
     cell.attribute.remove(kept)
     with pytest.raises(SpecError, match="its quantizer cell_acc has no cell_acc_signed"):
-        read(made)
+        read(network)
     cell.attribute.append(kept)
     next(one for one in cell.attribute if one.name == "cifg").i = 1
     with pytest.raises(SpecError, match=r"cifg.* is not compiled"):
-        read(made)
+        read(network)
 
 
 def write_goldens():

@@ -71,9 +71,9 @@ def test_one_signed_bit_is_bipolar(rng):
 
 def test_float_references_compute_what_is_written():
     x = np.full((4, 64), 0.49999997, np.float32)
-    made = quant(4, rounding_mode="HALF_UP")
-    assert codes(made, x)[1].max() == 0
-    assert codes(made, x, reference="onnx")[1].min() == 1
+    edge = quant(4, rounding_mode="HALF_UP")
+    assert codes(edge, x)[1].max() == 0
+    assert codes(edge, x, reference="onnx")[1].min() == 1
 
 
 def test_weights_are_rounded_in_floats(rng):
@@ -82,20 +82,20 @@ def test_weights_are_rounded_in_floats(rng):
         w = np.float32(-87.5) * scale
         if w / scale == -87.5 and Fraction(float(w)) / Fraction(float(scale)) > -87.5:
             break
-    made = quant(8, scale)
-    made.graph.input.pop()
-    made.graph.initializer.append(tensor(np.full((4, 64), w, np.float32), "x"))
-    assert set(read(made).constants["y"].flat) == {-88}
+    edge = quant(8, scale)
+    edge.graph.input.pop()
+    edge.graph.initializer.append(tensor(np.full((4, 64), w, np.float32), "x"))
+    assert set(read(edge).constants["y"].flat) == {-88}
 
 
 def test_bipolar_quant_gives_signs(rng):
-    made = model(
+    onnx_model = model(
         [node("BipolarQuant", "x s", domain="onnx.brevitas")],
         {"x": (4, 64)},
         {"s": np.full((4, 1), 0.5, np.float32)},
     )
     x = numbers(rng, 1)
-    graph = read(made)
+    graph = read(onnx_model)
     assert (run(graph, {"x": x}).outputs()[0] == np.where(x >= 0, 0.5, -0.5)).all()
 
 
@@ -104,27 +104,27 @@ def test_trunc_follows_its_definition(rng, version):
     x = np.float32(0.5) * rng.integers(-128, 128, (4, 64)).astype(np.float32)
     second = {"t": np.float32(8.0)} if version == 2 else {}
     given = "x s z i t o" if version == 2 else "x s z i o"
-    made = model(
+    onnx_model = model(
         [node("Trunc", given, domain=QONNX, rounding_mode="FLOOR")],
         {"x": (4, 64)},
         {"s": np.float32(0.5), "z": np.float32(0), "i": np.float32(8), "o": np.float32(4), **second},
         domains={QONNX: version},
     )
-    got = run(read(made), {"x": x}).outputs()[0]
+    got = run(read(onnx_model), {"x": x}).outputs()[0]
     assert (got == np.floor(x * 2 / 16) * (8.0 if version == 2 else 0.5)).all()
 
 
 @pytest.mark.parametrize(("scale", "bias"), [(1.0, 0.0), (2.0, -1.0), (1.0, -2.0), (0.5, 0.3), (0.25, 0.125)])
 def test_multi_threshold_counts_thresholds(rng, scale, bias):
     thresholds = np.sort(rng.integers(-5, 6, (6, 3)), 1).astype(np.float32)
-    made = model(
+    onnx_model = model(
         [node("MultiThreshold", "x t", domain=QONNX, out_scale=scale, out_bias=bias)],
         {"x": (2, 6, 5)},
         {"t": thresholds},
     )
     x = rng.integers(-6, 7, (2, 6, 5)).astype(np.float32)
     count = (x[..., None] >= thresholds[None, :, None, :]).sum(-1)
-    graph = read(made)
+    graph = read(onnx_model)
     got = run(graph, {"x": x}).outputs()[0]
     np.testing.assert_allclose(got, scale * count + bias, rtol=1e-6)
     edge = graph.edges[graph.outputs[0]]
@@ -183,12 +183,12 @@ def requantizing(x_zero=3, y_zero=5, w_zero=0):
 
 def test_references_differ_at_ties_alone(rng):
     x = rng.integers(0, 60, (64, 8)).astype(np.uint8)
-    made = requantizing()
-    exact, float32, onnx = (codes(made, x, reference=r)[1] for r in ("exact", "onnxruntime", "onnx"))
+    result = requantizing()
+    exact, float32, onnx = (codes(result, x, reference=r)[1] for r in ("exact", "onnxruntime", "onnx"))
     sums = (x.astype(int) - 3) @ WEIGHTS
     assert (exact == np.clip([[round(Fraction(int(s), 32)) + 5 for s in row] for row in sums], 0, 255)).all()
     assert (float32 == exact).all()
-    (want,) = ReferenceEvaluator(made).run(None, {"x": x})
+    (want,) = ReferenceEvaluator(result).run(None, {"x": x})
     assert (onnx == want).all()
     assert set(abs(sums[onnx != exact]) % 32) == {16}
 
@@ -198,7 +198,7 @@ def test_sums_of_codes(rng):
     scales = [np.float32(v) for v in (0.31, 0.17, 0.4)]
     constants: dict[str, Any] = dict(zip(("as", "bs", "cs"), scales, strict=True))
     constants |= {k: np.uint8(v) for k, v in {"az": 3, "bz": 9, "cz": 4}.items()}
-    made = model(
+    onnx_model = model(
         [node("QLinearAdd", "a as az b bs bz cs cz", domain=MICROSOFT)],
         {"a": (4, 64), "b": (4, 64)},
         constants,
@@ -210,7 +210,9 @@ def test_sums_of_codes(rng):
         min(max(round((s * (int(p) - 3) + t * (int(q) - 9)) / u + 4), 0), 255)
         for p, q in zip(a.flat, b.flat, strict=True)
     ]
-    exact, float32 = (run(read(made, reference=r), {"a": a, "b": b}).outputs()[0] for r in ("exact", "onnxruntime"))
+    exact, float32 = (
+        run(read(onnx_model, reference=r), {"a": a, "b": b}).outputs()[0] for r in ("exact", "onnxruntime")
+    )
     assert exact.dtype == np.uint8
     assert exact.reshape(-1).tolist() == want
     assert 0 < (exact != float32).sum() < 20
@@ -221,14 +223,14 @@ def test_sums_of_codes_are_fused():
     """A tie, at which fused multiply-add loses less: 20, were every product rounded."""
     constants: dict[str, Any] = {"as": np.float32(0.04344048), "bs": np.float32(0.0625), "cs": np.float32(0.125)}
     constants |= {"az": np.int8(127), "bz": np.int8(0), "cz": np.int8(0)}
-    made = model(
+    onnx_model = model(
         [node("QLinearAdd", "a as az b bs bz cs cz", domain=MICROSOFT)],
         {"a": (1,), "b": (1,)},
         constants,
         dtype=TensorProto.INT8,
     )
     given = {"a": np.array([127], np.int8), "b": np.array([39], np.int8)}
-    assert run(read(made), given).outputs()[0] == 19
+    assert run(read(onnx_model), given).outputs()[0] == 19
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def test_onnxruntime_agrees_on_random_graphs():
         "ReduceSum",
     }
     for seed in range(ASKED or 300):
-        made = RandomGraph(seed)
-        if made.dialect != "qonnx":
-            allowed = inexact | (set() if made.is_dyadic or made.dialect in ("qlinear", "integer") else sums)
-            assert differing(package, made) in {"", *allowed}, made
+        random_graph = RandomGraph(seed)
+        if random_graph.dialect != "qonnx":
+            allowed = inexact | (
+                set() if random_graph.is_dyadic or random_graph.dialect in ("qlinear", "integer") else sums
+            )
+            assert differing(package, random_graph) in {"", *allowed}, random_graph

@@ -32,16 +32,16 @@ OPTIMIZED = 10
 
 def networks(seeds, isa, threads, flags):
     """Networks of seeds, of so many threads in turn, in one library; none of a seed whose sums leave int32."""
-    made = {}
+    fields = {}
     for k, seed in enumerate(seeds):
         try:
-            made[seed] = bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
+            fields[seed] = bitsynth.compile(RandomGraph(seed).model, isa=isa, threads=threads[k % len(threads)])
         except SpecError as why:
             if "which int32 does not hold" not in str(why):
                 raise
-    assert len(made) > 0.95 * len(seeds) - 1
-    compiled_together(isa, made.values(), flags)
-    return made
+    assert len(fields) > 0.95 * len(seeds) - 1
+    compiled_together(isa, fields.values(), flags)
+    return fields
 
 
 def check(seeds, isa, threads=(1,), flags=QUICK):
@@ -49,8 +49,8 @@ def check(seeds, isa, threads=(1,), flags=QUICK):
     for seed, net in networks(seeds, isa, threads, flags).items():
         for k in range(2):
             given = {name: x for name, x in RandomGraph(seed).data(k).items() if name in net.graph.inputs}
-            values, made = run(net.graph, given), net(given)
-            outputs = zip(net.graph.outputs, made if isinstance(made, tuple) else (made,), strict=True)
+            values, result = run(net.graph, given), net(given)
+            outputs = zip(net.graph.outputs, result if isinstance(result, tuple) else (result,), strict=True)
             wrong = [name for name, got in (*net.trace(given).items(), *outputs) if not same(values, name, got)]
             assert not wrong, f"network {seed} on {isa} with {net.pool.threads} threads: {wrong}"
 
@@ -95,11 +95,11 @@ def test_functions_stay_below_one(function):
 
 @pytest.mark.slow
 def test_strides_that_leave_one_element_behind_the_padding():
-    made = model(
+    onnx_model = model(
         [node("Conv", "x w", strides=[2], pads=[1, 0])],
         {"x": (1, 1, 2)},
         {"w": np.array([[[0.3, 0.7]]], np.float32)},
     )
-    net = bitsynth.compile(made, isa="avx2")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     x = np.array([[[1, 5]]], np.float32)
     assert same(run(net.graph, {"x": x}), "y", net(x))

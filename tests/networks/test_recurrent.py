@@ -31,10 +31,10 @@ def recurrent(op, rng, *, sizes=(3, 2, 5, 4), direction="forward", layout=0, par
     if op == "LSTM":
         names += ["c" if "h" in parts else "-", "P" if "p" in parts else "-"]
     outputs = "y y_h y_c" if op == "LSTM" else "y y_h"
-    made = node(op, " ".join(names), outputs, hidden_size=hidden, direction=direction, layout=layout, **more)
+    onnx_node = node(op, " ".join(names), outputs, hidden_size=hidden, direction=direction, layout=layout, **more)
     shape = (batch, steps, features) if layout else (steps, batch, features)
     used = {name: values[name] for name in names if name in values}
-    return model([made], {"x": shape}, used, outputs=outputs), rng.normal(size=shape).astype(np.float32)
+    return model([onnx_node], {"x": shape}, used, outputs=outputs), rng.normal(size=shape).astype(np.float32)
 
 
 def close(got, want):
@@ -62,19 +62,21 @@ def runtime(made, x):
 def test_results_are_those_of_onnx_runtime(op, direction, steps, batch, parts, linear, seed):
     more = {"linear_before_reset": int(linear)} if op == "GRU" else {}
     rng = np.random.default_rng(seed)
-    made, x = recurrent(op, rng, sizes=(steps, batch, 5, 4), direction=direction, parts="".join(sorted(parts)), **more)
-    values = run(read(made), {"x": x})
-    for name, want in zip([o.name for o in made.graph.output], runtime(made, x), strict=True):
+    onnx_model, x = recurrent(
+        op, rng, sizes=(steps, batch, 5, 4), direction=direction, parts="".join(sorted(parts)), **more
+    )
+    values = run(read(onnx_model), {"x": x})
+    for name, want in zip([o.name for o in onnx_model.graph.output], runtime(onnx_model, x), strict=True):
         assert close(values[name], want), name
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_batch_first_is_that_of_the_reference(op, rng):
     """Layout 1 is in the standard; ONNX Runtime does not have it."""
-    made, x = recurrent(op, rng, layout=1, parts="b")
+    onnx_model, x = recurrent(op, rng, layout=1, parts="b")
     first, _ = recurrent(op, np.random.default_rng(15), layout=0, parts="b")
     swapped = run(read(first), {"x": x.swapaxes(0, 1)})
-    values = run(read(made), {"x": x})
+    values = run(read(onnx_model), {"x": x})
     assert close(values["y"], swapped["y"].transpose(2, 0, 1, 3))
     assert close(values["y_h"], swapped["y_h"].transpose(1, 0, 2))
     want = list(ReferenceEvaluator(first).run(None, {"x": x.swapaxes(0, 1)}))
@@ -83,22 +85,22 @@ def test_batch_first_is_that_of_the_reference(op, rng):
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_the_c_is_the_reference(op, rng):
-    made, x = recurrent(op, rng, direction="bidirectional", parts="bh")
-    net = bitsynth.compile(made, isa="avx2")
+    onnx_model, x = recurrent(op, rng, direction="bidirectional", parts="bh")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     want = run(net.graph, {"x": x})
     for name, got in net.trace({"x": x}).items():
         assert close(np.asarray(got), np.asarray(want[name])), name
 
 
 def test_a_step_without_a_state_before_it_multiplies_no_zeros(rng):
-    made, _ = recurrent("LSTM", rng, sizes=(1, 2, 5, 4), parts="b")
-    assert sum(n.op == "matmul" for n in read(made).nodes) == 1
+    onnx_model, _ = recurrent("LSTM", rng, sizes=(1, 2, 5, 4), parts="b")
+    assert sum(n.op == "matmul" for n in read(onnx_model).nodes) == 1
 
 
 def test_quantized_weights_stay_codes(rng):
     """The inputs of all steps, quantized in QDQ, are one product of a kernel."""
-    made, _ = recurrent("LSTM", rng, sizes=(4, 1, 32, 8), parts="b")
-    graph = made.graph
+    onnx_model, _ = recurrent("LSTM", rng, sizes=(4, 1, 32, 8), parts="b")
+    graph = onnx_model.graph
     quantized = [
         node("QuantizeLinear", "x xs xz", "xq"),
         node("DequantizeLinear", "xq xs xz", "xd"),
@@ -111,7 +113,7 @@ def test_quantized_weights_stay_codes(rng):
     constants = {"xs": np.float32(0.05), "xz": np.uint8(128), "ws": np.float32(0.02)}
     constants["Wq"] = rng.integers(-8, 8, (1, 32, 32)).astype(np.int8)
     graph.initializer.extend(tensor(v, k) for k, v in constants.items())
-    net = bitsynth.compile(made, isa="avx2")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     assert any(step.kind == "layer" for step in net.report().steps)
 
 
@@ -131,8 +133,8 @@ def quantized_dynamically(tmp_path, made, **options):
 @pytest.mark.parametrize("parts", ["b", "bhp"])
 def test_an_lstm_of_codes_is_that_of_onnx_runtime(tmp_path, rng, direction, per_channel, parts):
     """On one thread: on several it quantizes the states of parts of a batch apart from each other."""
-    made, x = recurrent("LSTM", rng, sizes=(6, 3, 5, 8), direction=direction, parts=parts)
-    codes = quantized_dynamically(tmp_path, made, per_channel=per_channel)
+    onnx_model, x = recurrent("LSTM", rng, sizes=(6, 3, 5, 8), direction=direction, parts=parts)
+    codes = quantized_dynamically(tmp_path, onnx_model, per_channel=per_channel)
     package = pytest.importorskip("onnxruntime")
     options = package.SessionOptions()
     options.intra_op_num_threads = 1
@@ -163,28 +165,28 @@ def test_codes_of_an_lstm_that_do_not_fit_are_refused(tmp_path, rng):
     ],
 )
 def test_what_is_not_compiled_is_named(options, message, rng):
-    made, _ = recurrent("LSTM", rng, **options)
+    onnx_model, _ = recurrent("LSTM", rng, **options)
     with pytest.raises(SpecError, match="LSTM the_LSTM: ") as refused:
-        read(made)
+        read(onnx_model)
     assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("W", (1, 16, 6)), ("W", (2, 16, 5)), ("R", (1, 15, 4)), ("B", (1, 16))])
 def test_weights_that_do_not_fit_are_refused(name, shape, rng):
-    made, _ = recurrent("LSTM", rng)
-    (old,) = [x for x in made.graph.initializer if x.name == name]
+    onnx_model, _ = recurrent("LSTM", rng)
+    (old,) = [x for x in onnx_model.graph.initializer if x.name == name]
     old.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name))
     with pytest.raises(SpecError, match="do not fit"):
-        read(made)
+        read(onnx_model)
 
 
 @pytest.mark.parametrize(("lengths", "fits"), [([3, 3], True), ([3, 2], False)])
 def test_lengths_below_the_sequence_are_refused(lengths, fits, rng):
-    made, _ = recurrent("LSTM", rng)
-    made.graph.node[0].input[4] = "lengths"
-    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(lengths, np.int32), "lengths"))
+    onnx_model, _ = recurrent("LSTM", rng)
+    onnx_model.graph.node[0].input[4] = "lengths"
+    onnx_model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(lengths, np.int32), "lengths"))
     if fits:
-        assert read(made).nodes
+        assert read(onnx_model).nodes
     else:
         with pytest.raises(SpecError, match="lengths of sequences below 3 are not compiled"):
-            read(made)
+            read(onnx_model)

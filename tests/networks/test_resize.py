@@ -57,9 +57,9 @@ def test_codes_lose_their_fraction(rng):
 
 @pytest.mark.parametrize("how", [{"mode": "cubic"}, {"mode": "linear", "antialias": 1}])
 def test_what_is_not_compiled_is_refused(how):
-    made = model([node("Resize", "x - - s", "y", **how)], {"x": (1, 1, 2, 2)}, {"s": np.array([1, 1, 4, 4])})
+    onnx_model = model([node("Resize", "x - - s", "y", **how)], {"x": (1, 1, 2, 2)}, {"s": np.array([1, 1, 4, 4])})
     with pytest.raises(SpecError, match=r"Resize the_Resize: mode .* is not compiled; upsample by nearest or linear"):
-        read(made)
+        read(onnx_model)
 
 
 def test_more_than_three_axes_are_refused():
@@ -82,8 +82,8 @@ def test_weights_follow_the_reference(reference, fourth):
         node("DequantizeLinear", "p s z", "y"),
     ]
     given = {"s": np.float32(1), "z": np.int8(0), "n": np.array([1, 1, 1, 6])}
-    made = model(nodes, {"x": TIE.shape}, given)
-    net = bitsynth.compile(made, isa="avx2", reference=reference)
+    onnx_model = model(nodes, {"x": TIE.shape}, given)
+    net = bitsynth.compile(onnx_model, isa="avx2", reference=reference)
     wanted = [1, -2, 6, fourth, 3, 1]
     assert run(net.graph, {"x": TIE}).floats("y").ravel().tolist() == net(TIE).ravel().tolist() == wanted
 
@@ -100,11 +100,11 @@ def test_exact_results_are_fractions(mode, sizes, rng):
         rounded,
     ]
     given = {"one": np.float32(1), "s": np.float32(0.25), "z": np.float32(0), "b": np.float32(8)}
-    made = model(nodes, {"x": x.shape}, given | {"n": np.array([1, 1, *sizes])})
+    onnx_model = model(nodes, {"x": x.shape}, given | {"n": np.array([1, 1, *sizes])})
     image = [[Fraction(int(value)) for value in row] for row in x[0, 0]]
     columns = list(map(list, zip(*_along(image, sizes[0], mode), strict=True)))
     want = np.array(_along(columns, sizes[1], mode)).T
-    net = bitsynth.compile(made, isa="avx2", reference="exact")
+    net = bitsynth.compile(onnx_model, isa="avx2", reference="exact")
     wanted = np.array([[floor(value * 4) / 4 for value in row] for row in want])
     np.testing.assert_array_equal(run(net.graph, {"x": x}).floats("y")[0, 0], wanted)
     np.testing.assert_array_equal(net(x)[0, 0], wanted)
@@ -119,12 +119,12 @@ def _along(rows, out, mode):
         "align_corners": lambda x: Fraction(x * (size - 1), max(out - 1, 1)),
         "asymmetric": lambda x: Fraction(x * size, out),
     }[mode]
-    made = []
+    items = []
     for k in range(out):
         at = min(max(where(k), 0), size - 1)
         a, b, share = rows[floor(at)], rows[min(floor(at) + 1, size - 1)], at - floor(at)
-        made.append([u * (1 - share) + v * share for u, v in zip(a, b, strict=True)])
-    return made
+        items.append([u * (1 - share) + v * share for u, v in zip(a, b, strict=True)])
+    return items
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -134,22 +134,24 @@ def test_the_reference_onnx_is_its_evaluator(mode, where, rng):
     for _ in range(12):
         shape, scales = (1, 2, *rng.integers(2, 9, 2).tolist()), rng.choice([0.5, 0.6, 0.7, 1.25, 1.5, 1.7, 2, 2.6], 2)
         how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": where}
-        made = model([node("Resize", "x - s", "y", **how)], {"x": shape}, {"s": np.array([1, 1, *scales], np.float32)})
+        onnx_model = model(
+            [node("Resize", "x - s", "y", **how)], {"x": shape}, {"s": np.array([1, 1, *scales], np.float32)}
+        )
         x = rng.integers(-9, 10, shape).astype(np.float32)
-        (want,) = ReferenceEvaluator(made).run(None, {"x": x})
-        np.testing.assert_array_equal(run(read(made, reference="onnx"), {"x": x}).floats("y"), want)
+        (want,) = ReferenceEvaluator(onnx_model).run(None, {"x": x})
+        np.testing.assert_array_equal(run(read(onnx_model, reference="onnx"), {"x": x}).floats("y"), want)
 
 
 def test_onnx_runtime_rounds_up_just_below_a_tie():
     """Of 1.32.0: the coordinate 4 / float32(8 / 7) is 3.4999998, and the element the fifth."""
     how: dict[str, Any] = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "asymmetric"}
-    made = model([node("Resize", "x - - s", "y", **how)], {"x": (7,)}, {"s": np.array([8])})
-    values = run(read(made, reference="onnxruntime"), {"x": np.arange(7, dtype=np.float32)})
+    onnx_model = model([node("Resize", "x - - s", "y", **how)], {"x": (7,)}, {"s": np.array([8])})
+    values = run(read(onnx_model, reference="onnxruntime"), {"x": np.arange(7, dtype=np.float32)})
     assert values.floats("y").tolist() == [0, 1, 2, 3, 4, 4, 5, 6]
 
 
 def test_scales_without_a_common_divisor_are_refused():
     scales = np.array([1, 1, 1.1234567, 1.7654321, 1.3456789], np.float32)
-    made = model([node("Resize", "x - s", "y", mode="linear")], {"x": (1, 1, 3, 3, 3)}, {"s": scales})
+    onnx_model = model([node("Resize", "x - s", "y", mode="linear")], {"x": (1, 1, 3, 3, 3)}, {"s": scales})
     with pytest.raises(SpecError, match=r"no common divisor up to 2\^53 has; give sizes instead of scales"):
-        read(made, reference="exact")
+        read(onnx_model, reference="exact")

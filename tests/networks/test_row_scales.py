@@ -46,13 +46,13 @@ def product_of_integers(graph):
 @pytest.mark.parametrize("shape", quick([(2, 3, K)], of=[(ROWS, K), (2, 3, K)]))
 @pytest.mark.parametrize("name", SCALED)
 def test_products_of_scaled_rows_are_layers(rng, name, shape):
-    made = network(rng, SCALED[name], shape=shape)
-    net = bitsynth.compile(made, isa="avx2")
+    result = network(rng, SCALED[name], shape=shape)
+    net = bitsynth.compile(result, isa="avx2")
     assert [step.kind for step in net.program.steps].count("layer") == 1
     x = {"x": (rng.normal(size=shape) * np.geomspace(1e-3, 1e3, shape[-2])[:, None]).astype(np.float32)}
     (got,) = run(net.graph, x).outputs()
     np.testing.assert_allclose(net(x), got, rtol=1e-6)
-    (floats,) = run(read(made, reference="onnx"), x).outputs()
+    (floats,) = run(read(result, reference="onnx"), x).outputs()
     np.testing.assert_allclose(got, floats, rtol=1e-3, atol=1e-4 * np.abs(floats).max())
 
 
@@ -70,6 +70,6 @@ def test_other_products_read_real_numbers(rng, name):
 
 
 def test_a_reference_of_floats_keeps_the_order_of_the_file(rng):
-    made = network(rng, SCALED["divided"])
-    assert product_of_integers(read(made))
-    assert not product_of_integers(read(made, reference="onnx"))
+    result = network(rng, SCALED["divided"])
+    assert product_of_integers(read(result))
+    assert not product_of_integers(read(result, reference="onnx"))

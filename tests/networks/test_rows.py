@@ -89,7 +89,7 @@ SLOW = [pytest.param(isa, marks=pytest.mark.slow) for isa in ("avx512", "neon", 
 
 @pytest.mark.parametrize("isa", ["avx2", *SLOW])
 def test_integers_are_the_reference(isa, skip_isa):
-    nets = {case: bitsynth.compile(made, isa=isa) for case, made in CASES.items()}
+    nets = {case: bitsynth.compile(each, isa=isa) for case, each in CASES.items()}
     try:
         compiled_together(isa, nets.values())
     except bitsynth.ToolError as why:
@@ -127,8 +127,8 @@ def test_biases_behind_codes_are_looked_up():
 
 def test_the_file_keeps_its_edges():
     """Of those that are left each has the numbers that it had."""
-    for case, made in CASES.items():
-        graph = read(made)
+    for case, each in CASES.items():
+        graph = read(each)
         other = flatten_sequences(graph)
         given = {"x": RNG.normal(size=graph.edges["x"].shape).astype(F)}
         before, after = run(graph, given), run(other, given)
@@ -143,10 +143,10 @@ def test_products_of_two_axes_stay():
 
 def test_names_of_the_file_are_not_taken():
     """An edge of the file that is called as the rows of another would be."""
-    made = one((2, 5, 12))
-    for n in made.graph.node:
+    result = one((2, 5, 12))
+    for n in result.graph.node:
         for names in (n.input, n.output):
             names[:] = ["l.m.rows" if name == "y.q" else name for name in names]
-    net = bitsynth.compile(made, isa="avx2")
+    net = bitsynth.compile(result, isa="avx2")
     given = {"x": RNG.normal(size=(2, 5, 12)).astype(F)}
     assert same(run(net.graph, given), "y", net(given))

@@ -48,7 +48,7 @@ def test_inputs_by_place_by_name_and_as_a_dict(rng, net):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ((), "input x is missing"),
         ((np.zeros(3, np.float32),), "has shape"),
@@ -61,8 +61,8 @@ def test_inputs_by_place_by_name_and_as_a_dict(rng, net):
         ((np.full((1, CHANNELS, SIDE, SIDE), 4, np.float32),), "not one of those its codes stand for"),
     ],
 )
-def test_what_is_no_input(net, given, said):
-    with pytest.raises(SpecError, match=said):
+def test_what_is_no_input(net, given, message):
+    with pytest.raises(SpecError, match=message):
         net(*given)
 
 

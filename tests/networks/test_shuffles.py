@@ -57,8 +57,8 @@ def test_what_takes_channels_of_it_reads_its_source(rng):
     nodes, sizes = shuffle()
     again, more = shuffle("r", "t", parts=(2, 6), stem="o")
     split = node("Split", "t k", "y v", axis=1)
-    made = network(*nodes, *again, split, outputs="y v", k=np.array([5, 7], np.int64), **sizes, **more)
-    same(made, rng, ["gather", "gather"])
+    result = network(*nodes, *again, split, outputs="y v", k=np.array([5, 7], np.int64), **sizes, **more)
+    same(result, rng, ["gather", "gather"])
 
 
 @pytest.mark.parametrize(("groups", "ops"), [(1, ["conv"]), (3, ["gather", "conv"])])
@@ -73,8 +73,8 @@ def test_a_convolution_of_half_the_channels_has_only_these(rng):
     nodes, sizes = shuffle(parts=(2, 2, 3), order=(0, 1, 3, 2, 4, 5))
     split = node("Split", "r k", "u v", axis=1)
     w = rng.integers(-3, 4, (4, 6, 1, 1)).astype(np.float32)
-    made = network(*nodes, split, node("Conv", "u w"), k=np.array([6, 6], np.int64), w=w, **sizes)
-    same(made, rng, ["gather", "conv"])
+    result = network(*nodes, split, node("Conv", "u w"), k=np.array([6, 6], np.int64), w=w, **sizes)
+    same(result, rng, ["gather", "conv"])
 
 
 MOVES = {
@@ -102,7 +102,7 @@ def test_compiled_shuffles_are_exact(rng):
     split = node("Split", "r k", "u v", axis=1)
     conv = node("Conv", "v w", "c")
     w = rng.integers(-3, 4, (4, 6, 1, 1)).astype(np.float32)
-    made = network(*nodes, split, conv, node("Relu", "c"), k=np.array([6, 6], np.int64), w=w, **sizes)
-    net = bitsynth.compile(made, isa="auto")
+    result = network(*nodes, split, conv, node("Relu", "c"), k=np.array([6, 6], np.int64), w=w, **sizes)
+    net = bitsynth.compile(result, isa="auto")
     x = (rng.integers(-8, 8, SHAPE) / 4).astype(np.float32)
     np.testing.assert_array_equal(net(x), run(net.graph, {"x": x}).outputs()[0])

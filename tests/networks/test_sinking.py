@@ -55,14 +55,14 @@ SINK: dict[str, Any] = {
 def test_codes_come_first(rng, name):
     small = Small()
     graph = small.build((SINK[name](small),))
-    made = sink_moves(graph, NetworkTarget("avx2"))
-    made.check()
-    assert {node.op for node in made.nodes} == {node.op for node in graph.nodes}
+    result = sink_moves(graph, NetworkTarget("avx2"))
+    result.check()
+    assert {node.op for node in result.nodes} == {node.op for node in graph.nodes}
     moved = next(node.op for node in graph.nodes if node.op in (*_MOVES, "max_pool"))
-    first = next(k for k, node in enumerate(made.nodes) if node.op == moved)
-    assert operand_of(made.edges[made.nodes[first].inputs[0]])
+    first = next(k for k, node in enumerate(result.nodes) if node.op == moved)
+    assert operand_of(result.edges[result.nodes[first].inputs[0]])
     x = values_of(graph, rng)
-    np.testing.assert_array_equal(run(made, x)[made.outputs[0]], run(graph, x)[graph.outputs[0]])
+    np.testing.assert_array_equal(run(result, x)[result.outputs[0]], run(graph, x)[graph.outputs[0]])
 
 
 STAY: dict[str, Any] = {

@@ -39,9 +39,9 @@ def _normed(reference, kind, low=0, high=15):
     gains = np.array([1.5, -0.75, 0, 0.01, -3, 0.5])
     parts = np.stack([gains, *(np.linspace(a, b, CHANNELS) for a, b in ((-2, 2), (-5, 3), (0.5, 2)))]) + 0.01
     constants = [builder.constant(p) for p in parts.astype(np.float32).reshape(4, 1, -1, 1, 1)]
-    made = builder.add("batch_norm", x, *constants, epsilon=1e-5)
-    made = builder.add("relu", made) if low == 0 else made
-    return builder.build((_quantized(builder, made, low, high, 0.37),))
+    edge = builder.add("batch_norm", x, *constants, epsilon=1e-5)
+    edge = builder.add("relu", edge) if low == 0 else edge
+    return builder.build((_quantized(builder, edge, low, high, 0.37),))
 
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime"])
@@ -50,33 +50,35 @@ def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, hig
     ends = np.arange(-90, -84)[None, :, None, None]
     graph = _normed(reference, Integers.between(ends, -2 * ends, 0.11), low, high)
     chain = find_chain(DefUse(graph, NetworkTarget("avx2")), "x")
-    made = find_step_function(graph, chain)
-    assert made.rising.any()
-    assert not made.rising.all()
-    every = np.clip(np.arange(-90, 181)[:, None], made.low, made.high)
-    np.testing.assert_array_equal(made.at(every), Oracle(graph, chain)(every))
+    step_function = find_step_function(graph, chain)
+    assert step_function.rising.any()
+    assert not step_function.rising.all()
+    every = np.clip(np.arange(-90, 181)[:, None], step_function.low, step_function.high)
+    np.testing.assert_array_equal(step_function.at(every), Oracle(graph, chain)(every))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 3), (0, 15), (0, 1), (-8, 7), (0, 200), (-128, 127)])
 def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, high):
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
-    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
+    step_function = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
-    form = find_cheapest_form(made, operand, kind)
+    form = find_cheapest_form(step_function, operand, kind)
     assert isinstance(form.epilogue, Rescale if high - low > MAX_CHEAP_THRESHOLDS else Thresholds)
-    every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
+    every = np.clip(np.arange(-720, 1441)[:, None], step_function.low, step_function.high)
     codes = form.epilogue.reference(every + form.bias).astype(np.int64)
-    np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))
+    np.testing.assert_array_equal(codes * operand.scale + operand.offset, step_function.at(every))
 
 
 def test_levels_of_float32_turn_where_the_reference_says():
     graph = _normed("exact", Reals())
     chain = find_chain(DefUse(graph, NetworkTarget("avx2")), "x")
-    made = find_step_function(graph, chain)
-    near = np.clip(made.thresholds.T[None] + np.arange(-3, 4)[:, None, None], made.low, made.high).reshape(-1, CHANNELS)
-    np.testing.assert_array_equal(made.at(near), Oracle(graph, chain)(float_of(near)))
+    step_function = find_step_function(graph, chain)
+    near = np.clip(
+        step_function.thresholds.T[None] + np.arange(-3, 4)[:, None, None], step_function.low, step_function.high
+    ).reshape(-1, CHANNELS)
+    np.testing.assert_array_equal(step_function.at(near), Oracle(graph, chain)(float_of(near)))
 
 
 def test_places_are_the_order_of_floats():
@@ -90,8 +92,8 @@ def test_channels_that_are_alike_are_one():
     builder = GraphBuilder("chain", "exact")
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     graph = builder.build((_quantized(builder, x, 0, 3, 1.0),))
-    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
-    assert made.thresholds.tolist() == [[3, 6, 11]]
+    step_function = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
+    assert step_function.thresholds.tolist() == [[3, 6, 11]]
 
 
 def test_what_differs_by_pixel_is_no_chain():
@@ -105,12 +107,12 @@ def test_what_differs_by_pixel_is_no_chain():
 def test_a_line_of_float64_is_the_step_function_on_the_whole_range():
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), -128, 127)
-    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
+    step_function = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
-    every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
-    codes = find_affine(made, operand, kind).codes(every)
-    np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))
+    every = np.clip(np.arange(-720, 1441)[:, None], step_function.low, step_function.high)
+    codes = find_affine(step_function, operand, kind).codes(every)
+    np.testing.assert_array_equal(codes * operand.scale + operand.offset, step_function.at(every))
 
 
 @pytest.mark.parametrize("scale", [0.0371, 0.03125])

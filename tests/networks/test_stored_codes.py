@@ -39,9 +39,9 @@ def dequantized(nodes, x, shape, *, kind="int", bits=4, axis=0, block=0, zeros=T
     scales = rng.uniform(0.01, 0.2, grid).astype(np.float32).astype(scale)
     given.append(numpy_helper.from_array(scales, "s"))
     first = node("DequantizeLinear", "c s z" if zeros else "c s", "w", axis=axis, block_size=block)
-    made = model([first, *nodes], {"x": x}, {}, opset=25, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(scale)))
-    made.graph.initializer.extend(given)
-    return made, rng.normal(size=x).astype(scale)
+    onnx_model = model([first, *nodes], {"x": x}, {}, opset=25, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(scale)))
+    onnx_model.graph.initializer.extend(given)
+    return onnx_model, rng.normal(size=x).astype(scale)
 
 
 def lowered(monkeypatch, made, reference, *, as_codes=True):
@@ -82,12 +82,12 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any], float]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_codes_give_the_sums_of_their_numbers(monkeypatch, name, reference):
     nodes, x, w, about, most = CASES[name]
-    made, values = dequantized(nodes, x, w, **about)
-    net, size = lowered(monkeypatch, made, reference)
-    numbers, whole = lowered(monkeypatch, made, reference, as_codes=False)
+    result, values = dequantized(nodes, x, w, **about)
+    net, size = lowered(monkeypatch, result, reference)
+    numbers, whole = lowered(monkeypatch, result, reference, as_codes=False)
     np.testing.assert_array_equal(net(values), numbers(values))
     bits, scale = about.get("bits", 4), np.dtype(about.get("scale", np.float32)).itemsize
-    grids = made.graph.initializer[2].dims
+    grids = result.graph.initializer[2].dims
     file = (np.prod(w) * bits + np.prod(grids) * (8 * scale + bits * about.get("zeros", True))) / 8
     assert size <= most * file
     assert whole > 2 * size
@@ -100,10 +100,10 @@ def test_integers_are_stored_as_codes(monkeypatch, rng):
         node("MatMulInteger", "q w p z", "i"),
         node("Cast", "i", to=1),
     ]
-    made = model(nodes, {"x": (9, 96)}, {"w": w, "z": z})
+    onnx_model = model(nodes, {"x": (9, 96)}, {"w": w, "z": z})
     values = rng.normal(size=(9, 96)).astype(np.float32)
-    net, size = lowered(monkeypatch, made, "onnxruntime")
-    numbers, whole = lowered(monkeypatch, made, "onnxruntime", as_codes=False)
+    net, size = lowered(monkeypatch, onnx_model, "onnxruntime")
+    numbers, whole = lowered(monkeypatch, onnx_model, "onnxruntime", as_codes=False)
     np.testing.assert_array_equal(net(values), numbers(values))
     assert size < 1.1 * w.size + 400 < whole / 2
 

@@ -103,12 +103,12 @@ def test_fixed_point_is_that_of_gemmlowp(factor, x, tie):
     builder = GraphBuilder("one", "tflite")
     given_input = builder.input("x", (len(x),), "int32", Integers.between(-(2**27), 2**27))
     attributes: dict[str, Any] = {"shift": 31 - np.maximum(exponent, 0), "right": np.maximum(-exponent, 0), "zero": 0}
-    made = builder.add(
+    edge = builder.add(
         "multiply_shift", given_input, multiplier=multiplier, **attributes, low=None, high=None, dtype="int32"
     )
-    graph = builder.build((made,))
+    graph = builder.build((edge,))
     want = [multiply_by_quantized_multiplier(n, int(multiplier), int(exponent)) for n in x]
-    assert run(graph, {"x": np.array(x)})[made].tolist() == want
+    assert run(graph, {"x": np.array(x)})[edge].tolist() == want
 
 
 @given(st.floats(1e-9, 2.0**14, exclude_max=True))
@@ -133,11 +133,11 @@ def test_transposes_vanish_between_nodes(tmp_path):
     grid: dict[str, Any] = {"scale": [0.05], "zero": [3]}
     tensors = [Tensor("x", (1, 8, 8, 4), **grid)]
     ops = []
-    for source, made in (("x", "y0"), ("y0", "y1"), ("sum", "z")):
+    for source, each in (("x", "y0"), ("y0", "y1"), ("sum", "z")):
         weights = rng.integers(-9, 9, (4, 3, 3, 4))
-        tensors.append(constant(f"w{made}", weights, "int8", scale=[0.01] * 4, zero=[0] * 4, axis=0))
-        tensors.append(Tensor(made, (1, 8, 8, 4), **grid))
-        ops.append(Op("CONV_2D", [source, f"w{made}"], [made], {"StrideW": 1, "StrideH": 1}))
+        tensors.append(constant(f"w{each}", weights, "int8", scale=[0.01] * 4, zero=[0] * 4, axis=0))
+        tensors.append(Tensor(each, (1, 8, 8, 4), **grid))
+        ops.append(Op("CONV_2D", [source, f"w{each}"], [each], {"StrideW": 1, "StrideH": 1}))
     ops.insert(2, Op("ADD", ["y0", "y1"], ["sum"]))
     tensors.append(Tensor("sum", (1, 8, 8, 4), **grid))
     graph = read(write(tmp_path, build(tensors, ops, ["x"], ["z"])))
@@ -257,10 +257,10 @@ def refused(folder, data):
     path = write(folder, data)
     with pytest.raises(SpecError) as error:
         read(path)
-    said = str(error.value)
-    assert said.startswith(f"{path}: ")
-    assert "\n" not in said
-    return said.removeprefix(f"{path}: ")
+    message = str(error.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
 
 
 GRID: dict[str, Any] = {"scale": [0.1], "zero": [0]}
@@ -268,7 +268,7 @@ X, Y = Tensor("x", (1, 16), **GRID), Tensor("y", (1, 16), **GRID)
 
 
 @pytest.mark.parametrize(
-    ("tensors", "op", "said"),
+    ("tensors", "op", "message"),
     [
         ([X, Y], Op("CUSTOM", ["x"], ["y"], custom="Mine"), "the custom operator Mine is not compiled"),
         ([X, Y], Op("TOPK_V2", ["x"], ["y"]), "TOPK_V2 y: no operator"),
@@ -298,8 +298,8 @@ X, Y = Tensor("x", (1, 16), **GRID), Tensor("y", (1, 16), **GRID)
         ([X, Y], Op("SOFTMAX", ["x"], ["y"]), "not on the scale of 1 / 256"),
     ],
 )
-def test_files_are_refused_by_the_operator(tensors, op, said, tmp_path):
-    assert said in refused(tmp_path, build(tensors, [op], ["x"], ["y"]))
+def test_files_are_refused_by_the_operator(tensors, op, message, tmp_path):
+    assert message in refused(tmp_path, build(tensors, [op], ["x"], ["y"]))
 
 
 def test_a_constant_must_have_the_bytes_of_its_shape(tmp_path):

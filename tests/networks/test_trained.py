@@ -55,15 +55,15 @@ def test_files_are_compiled(models, network_models):
     files = [models / "TFC_1W2A.onnx", *(network_models / name for name in (*COMPILED, *others))]
     nets = {path: bitsynth.compile(path, isa="avx2") for path in files}
     compiled_together("avx2", nets.values())
-    made = {}
+    fields = {}
     for path, net in nets.items():
         (name,) = net.graph.inputs
         x = numbers(np.random.default_rng(15), net.graph.edges[name])
-        values, made[path.stem] = run(net.graph, {name: x}), net(x)
-        found = [*net.trace(x).items(), (net.graph.outputs[0], made[path.stem])]
+        values, fields[path.stem] = run(net.graph, {name: x}), net(x)
+        found = [*net.trace(x).items(), (net.graph.outputs[0], fields[path.stem])]
         assert not [edge for edge, got in found if not same(values, edge, got)], path
     for name in PAIRS:
-        assert np.array_equal(made[f"fmnist_{name}_qonnx"], made[f"fmnist_{name}_qcdq"])
+        assert np.array_equal(fields[f"fmnist_{name}_qonnx"], fields[f"fmnist_{name}_qcdq"])
 
 
 @pytest.mark.slow
@@ -92,9 +92,9 @@ FLOATS = ("dronetv3_w8a8_integerized", "espcn_subpixel_w4a4", "qkeras_qconv2d_w6
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "accuracy"), [("TFC_1W2A", 94.74), ("TFC_1W1A", 92.96)])
 def test_tfc_on_all_images(models, name, accuracy):
-    made = onnx.load(models / f"{name}.onnx")
-    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 500
-    graph = read(made)
+    onnx_model = onnx.load(models / f"{name}.onnx")
+    onnx_model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 500
+    graph = read(onnx_model)
     images = idx(models / "t10k-images-idx3-ubyte.gz").reshape(20, 500, 1, 28, 28).astype(np.float32) / np.float32(255)
     found = results(graph, images).argmax(1)
     assert (found == idx(models / "t10k-labels-idx1-ubyte.gz")).mean() * 100 == pytest.approx(accuracy)

@@ -60,16 +60,16 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 def test_conv_transpose_follows_its_definition(name, rng):
     kernel, how = CASES[name]
     w = rng.integers(-3, 4, (4, 3, *kernel)).astype(np.float32)
-    made, bias = net(w, (2, 4, 5, 6), **how)
+    network, bias = net(w, (2, 4, 5, 6), **how)
     x = rng.integers(-8, 8, (2, 4, 5, 6)).astype(np.float32) / 2
-    values = run(read(made), {"x": x})
+    values = run(read(network), {"x": x})
     given: dict[str, Any] = {"stride": 2, "pads": (0, 0, 0, 0), "more": (0, 0), "groups": 1} | how
     np.testing.assert_array_equal(values.floats("r"), transposed(x, w, **given) + bias[:, None, None])
 
 
 def test_it_is_a_layer_of_few_bits(rng):
-    made, _ = net(rng.integers(-1, 2, (32, 16, 2, 2)).astype(np.float32), (1, 32, 4, 4))
-    compiled = bitsynth.compile(made, isa="avx2")
+    network, _ = net(rng.integers(-1, 2, (32, 16, 2, 2)).astype(np.float32), (1, 32, 4, 4))
+    compiled = bitsynth.compile(network, isa="avx2")
     assert sum(step.macs > 0 for step in compiled.report().steps) == 1
     x = rng.normal(size=(1, 32, 4, 4)).astype(np.float32) * 4
     values = run(compiled.graph, {"x": x})
@@ -98,10 +98,10 @@ AXES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", AXES)
 def test_onnxruntime_agrees_about(name, rng):
     shape, kernel, how = AXES[name]
-    made = lone(shape, rng.integers(-3, 4, kernel).astype(np.float32), **how)
+    result = lone(shape, rng.integers(-3, 4, kernel).astype(np.float32), **how)
     x = rng.integers(-8, 8, shape).astype(np.float32)
-    session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
-    np.testing.assert_array_equal(run(read(made), {"x": x}).floats("y"), *session.run(None, {"x": x}))
+    session = pytest.importorskip("onnxruntime").InferenceSession(result.SerializeToString())
+    np.testing.assert_array_equal(run(read(result), {"x": x}).floats("y"), *session.run(None, {"x": x}))
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -25,10 +25,10 @@ WIDE, READ = 40, (3, 7, 8, 21, 22, 30, 39)
 
 def weights(out, channels, window=PADDED, read=None):
     """Weights of 3 bits, 0 for channels that are not read."""
-    made = RNG.integers(-4, 4, (out, channels, *window.kernel)).astype(np.float32)
+    text = RNG.integers(-4, 4, (out, channels, *window.kernel)).astype(np.float32)
     left = np.setdiff1d(np.arange(channels), range(channels) if read is None else read)
-    made[:, left] = 0
-    return made
+    text[:, left] = 0
+    return text
 
 
 def conv(small, x, values, window=PADDED, groups=1):
@@ -85,23 +85,23 @@ LEFT_OUT: dict[str, Any] = {
 def test_results_stay_without_unread_channels(rng, name):
     small = Small()
     graph = small.build((LEFT_OUT[name](small),))
-    made = drop_unread_channels(graph)
-    made.check()
-    assert [(node.name, node.op) for node in made.nodes] == [(node.name, node.op) for node in graph.nodes]
-    convs = [made.edges[node.outputs[0]].shape[1] for node in made.nodes if node.op == "conv"]
+    result = drop_unread_channels(graph)
+    result.check()
+    assert [(node.name, node.op) for node in result.nodes] == [(node.name, node.op) for node in graph.nodes]
+    convs = [result.edges[node.outputs[0]].shape[1] for node in result.nodes if node.op == "conv"]
     assert convs == [16] * (len(convs) - 1) + [6]
     x = values_of(graph, rng)
-    np.testing.assert_array_equal(run(made, x)[graph.outputs[0]], run(graph, x)[graph.outputs[0]])
+    np.testing.assert_array_equal(run(result, x)[graph.outputs[0]], run(graph, x)[graph.outputs[0]])
 
 
 def test_an_edge_has_the_channels_that_are_read(rng):
     small = Small()
     codes = quantized(small)
     graph = small.build((behind(small, codes),))
-    made = drop_unread_channels(graph)
+    result = drop_unread_channels(graph)
     x = values_of(graph, rng)
-    found, every = run(made, x)[f"{codes}.read"], run(graph, x)[codes]
-    assert codes not in made.edges
+    found, every = run(result, x)[f"{codes}.read"], run(graph, x)[codes]
+    assert codes not in result.edges
     columns = [tuple(every[:, c].reshape(-1)) for c in range(WIDE)]
     places = [columns.index(tuple(found[:, c].reshape(-1))) for c in range(found.shape[1])]
     assert set(places) >= {columns.index(columns[c]) for c in READ}
@@ -109,10 +109,10 @@ def test_an_edge_has_the_channels_that_are_read(rng):
 
 def with_zero_point(small, zero):
     """Weights whose codes stand for 0 where they are the zero point."""
-    made = small.constant(weights(6, WIDE, read=READ))
-    edge = small.edges[made]
-    small.edges[made] = replace(edge, type=replace(edge.type, zero=np.asarray(zero, np.float64)))
-    return small.add("conv", quantized(small), made, window=PADDED, groups=1)
+    replaced = small.constant(weights(6, WIDE, read=READ))
+    edge = small.edges[replaced]
+    small.edges[replaced] = replace(edge, type=replace(edge.type, zero=np.asarray(zero, np.float64)))
+    return small.add("conv", quantized(small), replaced, window=PADDED, groups=1)
 
 
 def test_zero_points_of_weights_say_what_is_read():

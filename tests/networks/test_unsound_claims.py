@@ -115,57 +115,57 @@ def found():
 
 def test_buffers_without_elements_hide_no_overlap(found):
     """Each of the two is in no memory, so that as few pairs overlap as there are buffers."""
-    made = copy.deepcopy(found)
-    buffers, place = made["buffers"], len(made["steps"])
+    forged = copy.deepcopy(found)
+    buffers, place = forged["buffers"], len(forged["steps"])
     buffers["zoo.quantize_1"]["offset"] = buffers["zoo.quantize"]["offset"]
-    source = made["steps"][-1]["inputs"][0]
+    source = forged["steps"][-1]["inputs"][0]
     buffers[source]["life"][1] = place
     ends = {"low": -(1 << 31), "high": (1 << 31) - 1}
     form = {"type": "int32", "bits": 32, "operand": [1, 0], "holds": [*ends.values()], "layout": "plain", "bytes": 0}
     for name in ("empty", "none"):
-        made["edges"][name] = {**made["edges"][buffers[source]["edge"]], **ends, "shape": [1, 0]}
+        forged["edges"][name] = {**forged["edges"][buffers[source]["edge"]], **ends, "shape": [1, 0]}
         buffers[name] = {**buffers[source], **form, "edge": name, "life": [place, place], "offset": 0}
     claim = {**THE_SUM, "is": "sum"}
     step = {"inputs": [source], "outputs": ["empty", "none"], "claims": [claim, claim], "kernels": [], "kind": "plain"}
-    made["steps"].append({**step, "chain": [], "constants": {}, "unclaimed": "", "sums": {"bias": 0}})
-    assert "lie in the same memory" in failure(made)
+    forged["steps"].append({**step, "chain": [], "constants": {}, "unclaimed": "", "sums": {"bias": 0}})
+    assert "lie in the same memory" in failure(forged)
 
 
 def test_an_output_has_memory_of_its_own(found):
-    made = copy.deepcopy(found)
-    made["buffers"]["o"] = {**made["buffers"]["zoo.quantize_1"], "alias": "zoo.quantize_1", "role": "output"}
-    made["outputs"].append("o")
-    assert "in memory of another" in failure(made)
+    forged = copy.deepcopy(found)
+    forged["buffers"]["o"] = {**forged["buffers"]["zoo.quantize_1"], "alias": "zoo.quantize_1", "role": "output"}
+    forged["outputs"].append("o")
+    assert "in memory of another" in failure(forged)
 
 
 def test_a_conversion_reads_something(found):
-    made = copy.deepcopy(found)
+    forged = copy.deepcopy(found)
     for name in ("o", "p"):
-        made["buffers"][name] = {**made["buffers"]["y"], "life": [len(made["steps"])] * 2}
-        made["outputs"].append(name)
+        forged["buffers"][name] = {**forged["buffers"]["y"], "life": [len(forged["steps"])] * 2}
+        forged["outputs"].append(name)
     step = {"inputs": [], "outputs": ["o", "p"], "claims": [{"by": "conversion", "is": "sum"}], "sums": {"bias": 0}}
-    made["steps"].append({**step, "chain": [], "constants": {}, "kernels": [], "kind": "plain", "unclaimed": ""})
-    assert "a conversion is of one edge" in failure(made)
+    forged["steps"].append({**step, "chain": [], "constants": {}, "kernels": [], "kind": "plain", "unclaimed": ""})
+    assert "a conversion is of one edge" in failure(forged)
 
 
 def test_unsigned_bytes_hold_nothing_below_0(found):
-    made = copy.deepcopy(found)
-    made["buffers"]["zoo.quantize_1"]["holds"] = [-1, 254]
-    assert "holds more than its bits" in failure(made)
+    forged = copy.deepcopy(found)
+    forged["buffers"]["zoo.quantize_1"]["holds"] = [-1, 254]
+    assert "holds more than its bits" in failure(forged)
 
 
 def test_weights_are_whole(found):
-    made = copy.deepcopy(found)
-    sums = made["steps"][1]["sums"]
+    forged = copy.deepcopy(found)
+    sums = forged["steps"][1]["sums"]
     sums["weights"] = encode_json_array(checker.array(sums["weights"]) / 2.0)
-    assert "weights are not whole" in failure(made)
+    assert "weights are not whole" in failure(forged)
 
 
 def test_what_is_not_known_in_fractions_is_not_rounded():
     """The sigmoid of -1000 lies above 0, but nearer than its bound: rounded up it is 0 or 1."""
     ops = chain("v sigmoid sum zero0, w ceil v zero0, f round w zero0")
-    made = checker.StepChain(ops, True, {"zero0": np.zeros((1, 1))})
-    is_equal, _ = made.agrees(np.array([[-1000.0]]), np.zeros((1, 1)), "f", np.array([[1.0]]))
+    result = checker.StepChain(ops, True, {"zero0": np.zeros((1, 1))})
+    is_equal, _ = result.agrees(np.array([[-1000.0]]), np.zeros((1, 1)), "f", np.array([[1.0]]))
     assert not is_equal.any()
 
 
@@ -173,9 +173,9 @@ def test_what_is_not_known_in_fractions_is_not_rounded():
 @pytest.mark.parametrize("more", [{"places": "float32"}, {"other": 1}])
 def test_sums_say_what_has_a_meaning_alone(found, step, more):
     """Places are those of the caller's floats: of other integers they would make each of them a number near 0."""
-    made = copy.deepcopy(found)
-    made["steps"][step]["sums"].update(more)
-    assert failure(made)
+    forged = copy.deepcopy(found)
+    forged["steps"][step]["sums"].update(more)
+    assert failure(forged)
 
 
 @pytest.mark.parametrize("text", ["*/ static inline int evil(void) { return 0; } /*", "a53\n", "A53", "a-53"])
@@ -202,10 +202,10 @@ def test_results_have_the_type_of_the_file(kind):
             {"s": np.float32(3), "z": np.float32(0), "b": np.float32(4), "w": np.eye(4, dtype=np.float32)},
         )
     )
-    made = json.loads(json.dumps(Network(lower(graph, NetworkTarget("avx2"))).certificate))
-    assert failure(made) == ""
-    (name,) = made["outputs"]
-    forged = copy.deepcopy(made)
+    fields = json.loads(json.dumps(Network(lower(graph, NetworkTarget("avx2"))).certificate))
+    assert failure(fields) == ""
+    (name,) = fields["outputs"]
+    forged = copy.deepcopy(fields)
     forged["buffers"][name]["type"] = kind
     assert failure(forged)
     forged["edges"]["y"]["type"] = kind

@@ -45,8 +45,8 @@ def test_fake_quantize_is_a_quantizer(name, rng):
     kind = graph.edges["y"].integers
     assert (kind.least, kind.most) == limits
     x = rng.normal(0, 2, (1, 4, 20, 20)).astype(np.float32)
-    (made,) = run(graph, {"x": x}).outputs()
-    np.testing.assert_allclose(made, formula(x, ends, levels), atol=2e-7)
+    (results,) = run(graph, {"x": x}).outputs()
+    np.testing.assert_allclose(results, formula(x, ends, levels), atol=2e-7)
 
 
 def test_limits_that_make_no_scale_are_refused():
@@ -67,6 +67,6 @@ def test_quantize_linear_by_another_name(domain, prefix, rng):
     given = {"s": np.float32(0.125), "z": np.int8(0)}
     graph = read(model(nodes, {"x": (4, 64)}, given, domains={domain: 1}))
     x = rng.normal(0, 5, (4, 64)).astype(np.float32)
-    (made,) = run(graph, {"x": x}).outputs()
-    assert (made == np.clip(np.rint(x / 0.125), -128, 127) * 0.125).all()
+    (results,) = run(graph, {"x": x}).outputs()
+    assert (results == np.clip(np.rint(x / 0.125), -128, 127) * 0.125).all()
     assert graph.reference == "exact"

@@ -42,8 +42,8 @@ def edited(folder):
 
     def edit(**changes):
         path = folder / "net.certificate.json"
-        made = json.loads(path.read_text()) | changes
-        path.write_text(json.dumps({**made, "digest": digest(made)}))
+        result = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps({**result, "digest": digest(result)}))
         return str(folder)
 
     return edit
@@ -62,11 +62,11 @@ def test_what_the_caller_gives_may_be_moved_first(dtype, tmp_path, ended):
     if dtype == "float32":
         nodes, constants = [node("Reshape", "x s", "r"), node("MatMul", "r w")], {"s": np.array([6, 4])}
         constants["w"] = np.full((4, 5), 0.3, np.float32)
-        made = model(nodes, {"x": (2, 3, 4)}, constants)
+        onnx_model = model(nodes, {"x": (2, 3, 4)}, constants)
     else:
         nodes = [node("Greater", "x c", "b"), node("Cast", "b", to=TensorProto.FLOAT)]
-        made = model(nodes, {"x": (4,)}, {"c": np.array(5)}, dtype=TensorProto.INT64)
-    onnx.save(made, tmp_path / "net.onnx")
+        onnx_model = model(nodes, {"x": (4,)}, {"c": np.array(5)}, dtype=TensorProto.INT64)
+    onnx.save(onnx_model, tmp_path / "net.onnx")
     ended(0, "compile", str(tmp_path / "net.onnx"), "--isa", "avx2", "-o", str(tmp_path / "out"))
     ended(0, "verify", str(tmp_path / "out"), "--no-z3")
 
@@ -91,8 +91,8 @@ def test_real_numbers_in_another_shape_have_the_range_they_had(tmp_path, ended):
 
 def test_steps_without_claims_are_named(tmp_path, ended):
     builder = GraphBuilder("net", "exact")
-    made = builder.add("softmax", builder.input("x", (1, 4), "float32", Reals()), axes=(1,), name="y")
-    folder = str(written(builder.build((made,)), tmp_path))
+    edge = builder.add("softmax", builder.input("x", (1, 4), "float32", Reals()), axes=(1,), name="y")
+    folder = str(written(builder.build((edge,)), tmp_path))
     out, _ = ended(0, "verify", folder, "--no-z3")
     assert ["others", "y", "nothing", "claimed:"] in [line.split()[:4] for line in out.splitlines()]
     assert "nothing is claimed of y: plain C" in ended(1, "verify", folder, "--no-z3", "--strict")[1]
@@ -140,11 +140,11 @@ def test_kernels_are_those_of_the_certificate(folder, edited, ended):
 
 
 @pytest.mark.parametrize(
-    ("left_out", "said"), [("files", "it says nothing of net.c"), ("kernels", "it does not list the kernel bs_")]
+    ("left_out", "message"), [("files", "it says nothing of net.c"), ("kernels", "it does not list the kernel bs_")]
 )
-def test_nothing_may_be_left_out(folder, edited, ended, left_out, said):
+def test_nothing_may_be_left_out(folder, edited, ended, left_out, message):
     empty = type(json.loads((folder / "net.certificate.json").read_text())[left_out])()
-    assert said in ended(1, "verify", edited(**{left_out: empty}), "--no-z3")[1]
+    assert message in ended(1, "verify", edited(**{left_out: empty}), "--no-z3")[1]
 
 
 def test_a_folder_without_a_certificate(tmp_path, ended):
@@ -194,8 +194,8 @@ def test_odd_numbers_are_refused_in_one_line(folder, ended, case):
     old, new, code = NUMBERS[case]
     text = path.read_text()
     assert old in text
-    made = json.loads(text.replace(old, new))
-    path.write_text(json.dumps({**made, "digest": digest(made)}))
+    fields = json.loads(text.replace(old, new))
+    path.write_text(json.dumps({**fields, "digest": digest(fields)}))
     assert ended(code, "verify", str(folder), "--no-z3")[1].count("\n") <= 3
 
 
@@ -212,12 +212,12 @@ FORGED_TEXTS = {
 def test_messages_cut_long_texts_of_a_certificate(folder, capsys, case):
     """Messages of `bitsynth verify` and of the checker by itself have at most 80 characters of a word."""
     path = folder / "net.certificate.json"
-    made = json.loads(path.read_text())
+    fields = json.loads(path.read_text())
     *places, last = FORGED_TEXTS[case]
-    part = reduce(operator.getitem, places, made)
+    part = reduce(operator.getitem, places, fields)
     assert isinstance(part[last], str)
     part[last] = "x" * 100_000
-    path.write_text(json.dumps({**made, "digest": digest(made)}))
+    path.write_text(json.dumps({**fields, "digest": digest(fields)}))
     with pytest.raises((Refuted, SpecError)) as error:
         render_library(check_certificate(path), path)
     assert "xxx" in str(error.value)
@@ -230,8 +230,8 @@ def test_one_line_says_how_much_was_checked_and_of_which_file(folder, ended):
     found = json.loads((folder / "net.certificate.json").read_text())
     out, _ = ended(0, "verify", str(folder), "--no-z3")
     files = len(found["files"])
-    said = f"verified  1 of 1 step, 1 kernel, {files} files, of net.certificate.json with digest {found['digest']}"
-    assert out.splitlines()[-1] == said
+    message = f"verified  1 of 1 step, 1 kernel, {files} files, of net.certificate.json with digest {found['digest']}"
+    assert out.splitlines()[-1] == message
     shown = json.loads(ended(0, "verify", str(folder), "--no-z3", "--json")[0])
     assert shown["verified"] == {
         "steps": 1,

@@ -59,11 +59,11 @@ def refused(net, folder, file, monkeypatch):
     path = folder / "net.certificate.json"
 
     def said(change):
-        made = json.loads(path.read_text())
-        change(made)
-        path.write_text(json.dumps({**made, "digest": digest(made)}))
+        fields = json.loads(path.read_text())
+        change(fields)
+        path.write_text(json.dumps({**fields, "digest": digest(fields)}))
         with pytest.raises((Refuted, SpecError)) as error:
-            verify_model.require_of(record_of(made, CertificateRecord), path, file)
+            verify_model.require_of(record_of(fields, CertificateRecord), path, file)
         return str(error.value)
 
     return said
@@ -104,13 +104,13 @@ FORGED = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_certificate_is_refused(refused, case):
-    change, said = FORGED[case]
-    assert said in refused(change)
+    change, message = FORGED[case]
+    assert message in refused(change)
 
 
 def test_options_are_those_of_the_certificate(tmp_path, ended):
-    made = model([node("MatMul", "x w", "y")], {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)})
-    file = saved(made, tmp_path / "n.onnx")
+    onnx_model = model([node("MatMul", "x w", "y")], {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)})
+    file = saved(onnx_model, tmp_path / "n.onnx")
     compile(file, isa="avx2", codes=InputCodes(2, 0.5, "signed")).emit(tmp_path / "out", "net")
     ended(0, "verify", str(tmp_path / "out"), "--no-z3", "--model", str(file))
 

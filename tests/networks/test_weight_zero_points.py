@@ -55,9 +55,9 @@ def qdq(zero, act, weights=KERNEL, kind=np.uint8):
 
 def depthwise(zero, act):
     weights = RNG.integers(0, 256, (4, 1, 3, 3)).astype(np.uint8)
-    made = qdq(zero, act, weights)
-    made.graph.node[3].attribute.append(node("Conv", "v u", group=4).attribute[0])
-    return made
+    onnx_model = qdq(zero, act, weights)
+    onnx_model.graph.node[3].attribute.append(node("Conv", "v u", group=4).attribute[0])
+    return onnx_model
 
 
 def conv_integer(zero, act):

@@ -56,15 +56,15 @@ def test_products_read_digits_and_give_the_same_integers(rng, name, low, high):
     small = Small()
     graph = small.build((SPLIT[name](small, low, high),))
     (before,) = graph.nodes
-    made = split_wide_activations(graph)
-    made.check()
-    (product,) = (node for node in made.nodes if node.op == before.op)
-    assert made.edges[product.inputs[0]].integers.bits <= MAX_BITS
-    edges = [g.edges[graph.outputs[0]] for g in (graph, made)]
+    result = split_wide_activations(graph)
+    result.check()
+    (product,) = (node for node in result.nodes if node.op == before.op)
+    assert result.edges[product.inputs[0]].integers.bits <= MAX_BITS
+    edges = [g.edges[graph.outputs[0]] for g in (graph, result)]
     assert edges[0].dtype == edges[1].dtype
     assert edges[0].integers.same_grid(edges[1].integers)
     x = values_of(graph, rng)
-    np.testing.assert_array_equal(run(made, x)[graph.outputs[0]], run(graph, x)[graph.outputs[0]])
+    np.testing.assert_array_equal(run(result, x)[graph.outputs[0]], run(graph, x)[graph.outputs[0]])
 
 
 def no_constant(small: Small) -> str:

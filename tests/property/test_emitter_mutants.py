@@ -117,22 +117,22 @@ def test_no_mutant_of_the_templates_survives(mutant, monkeypatch):
 
 def changed_decisions(found):
     """Packings of the kernel that would give wrong products."""
-    made = packing.packing(found)
-    if made.rows != "steps":
-        for where in ((0, 1), (0, len(made.order) - 1)):
-            order = list(made.order)
+    result = packing.packing(found)
+    if result.rows != "steps":
+        for where in ((0, 1), (0, len(result.order) - 1)):
+            order = list(result.order)
             order[where[0]], order[where[1]] = order[where[1]], order[where[0]]
-            yield replace(made, order=tuple(order))
-        yield replace(made, order=(*made.order[1:], made.order[0]))
-    if made.rows == "words":
-        yield replace(made, rows="bytes")
-        for i, word in enumerate(made.words):
+            yield replace(result, order=tuple(order))
+        yield replace(result, order=(*result.order[1:], result.order[0]))
+    if result.rows == "words":
+        yield replace(result, rows="bytes")
+        for i, word in enumerate(result.words):
             for other in (word[1:], (*word, ()), ((0,),) if word != ((0,),) else ((),)):
-                yield replace(made, words=(*made.words[:i], other, *made.words[i + 1 :]))
-        if len(set(made.words)) > 1:
-            yield replace(made, words=made.words[::-1])
-    elif made.rows != "bytes":
-        yield replace(made, rows="bytes")
+                yield replace(result, words=(*result.words[:i], other, *result.words[i + 1 :]))
+        if len(set(result.words)) > 1:
+            yield replace(result, words=result.words[::-1])
+    elif result.rows != "bytes":
+        yield replace(result, rows="bytes")
 
 
 @pytest.mark.parametrize("config", quick(REPRESENTATIVE[::4], of=REPRESENTATIVE), ids=name)

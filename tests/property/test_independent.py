@@ -453,8 +453,8 @@ def disagreement(monkeypatch):
 @pytest.mark.usefixtures("disagreement")
 def test_nothing_is_written_if_the_checkers_disagree(tmp_path, ended):
     folder = tmp_path / "out"
-    said = ended(1, "synth", "--isa", "neon", "--act-bits", "2", "--w-bits", "1", "-o", str(folder))[1]
-    assert "the two checkers disagree on bs_mm_a2u_w1b" in said
+    message = ended(1, "synth", "--isa", "neon", "--act-bits", "2", "--w-bits", "1", "-o", str(folder))[1]
+    assert "the two checkers disagree on bs_mm_a2u_w1b" in message
     assert not folder.exists() or not [*folder.iterdir()]
 
 

@@ -225,10 +225,10 @@ def test_a_counterexample_says_all_that_is_needed(config):
     after = "flush" if len(loop.loops) == 1 else "loop 1"
     with pytest.raises(Refuted, match=f"{after} "):
         checker.check(mutant)
-    said = counterexample.evidence(mutant)
-    assert re.match(rf"counterexample: K = \d+, {of_row} code . at .*{of_column} .* gives .*, want ", said)
+    evidence = counterexample.evidence(mutant)
+    assert re.match(rf"counterexample: K = \d+, {of_row} code . at .*{of_column} .* gives .*, want ", evidence)
     wrong = counterexample.counterexample(mutant)
-    assert str(wrong) == said
+    assert str(wrong) == evidence
     again = interpreter.product(mutant, wrong.row[None], wrong.tile)[0, wrong.column]
     row, column = wrong.row.astype(int), wrong.tile[:, wrong.column].astype(int)
     right = (2 * row - 3) @ column if found.swapped else row @ (2 * column - 3)

@@ -211,10 +211,10 @@ def test_cache_files_round_trip():
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)
 def test_entries_of_every_method_round_trip(config, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    made = proved_entry(*config)
-    stored = MATMUL.store(made)
+    entry = proved_entry(*config)
+    stored = MATMUL.store(entry)
     assert stored.parent.name == config[1]
-    assert MATMUL.load(stored).entry == made.entry
+    assert MATMUL.load(stored).entry == entry.entry
 
 
 def test_a_stored_kernel_is_the_same_file(tmp_path, monkeypatch):

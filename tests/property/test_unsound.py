@@ -241,9 +241,9 @@ WRONG = [
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("made", WRONG)
-def test_it_is_refused_and_wrong(made):
-    built = made()
+@pytest.mark.parametrize("result", WRONG)
+def test_it_is_refused_and_wrong(result):
+    built = result()
     assert counterexample.counterexample(built) is not None
     with pytest.raises(Refuted):
         checker.check(built)

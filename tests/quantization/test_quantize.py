@@ -58,8 +58,8 @@ def data():
 
 @pytest.fixture(scope="module")
 def quantized(data):
-    made = residual_network(np.random.default_rng(3))
-    return quantize(made, data, isa="avx2", batch=1, loss=0.05, act_bits=(4, 8), w_bits=(3, 8))
+    network = residual_network(np.random.default_rng(3))
+    return quantize(network, data, isa="avx2", batch=1, loss=0.05, act_bits=(4, 8), w_bits=(3, 8))
 
 
 def test_places_of_quantizers():
@@ -160,9 +160,9 @@ def test_the_program_finds_the_cheapest_widths(rng):
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, message, data):
-    made = residual_network(np.random.default_rng(3))
+    network = residual_network(np.random.default_rng(3))
     with pytest.raises(SpecError) as refused:
-        quantize(made, data, isa="avx2", **{"batch": 1, **options})
+        quantize(network, data, isa="avx2", **{"batch": 1, **options})
     assert message in str(refused.value)
 
 
@@ -202,9 +202,9 @@ def test_products_of_other_forms(op, rng):
     first, shape = forms[op]
     constants["w3"] = rng.normal(size=(2, 6, 5)).astype(np.float32)
     nodes = [first, node("Relu", "a", "r"), node("MatMul", "r v", "y")]
-    made = float_network(nodes, {"x": shape}, constants)
+    network = float_network(nodes, {"x": shape}, constants)
     data = rng.normal(size=(shape[0] * 6, *shape[1:])).astype(np.float32)
-    result = quantize(made, data, isa="avx2", loss=0.2, act_bits=(8,), w_bits=(8,))
+    result = quantize(network, data, isa="avx2", loss=0.2, act_bits=(8,), w_bits=(8,))
     assert result.report.loss < 0.05
 
 
@@ -212,9 +212,9 @@ def test_every_output_counts(rng):
     """The largest error of an output is the loss."""
     constants = {name: rng.normal(size=(8, 4)).astype(np.float32) for name in ("w", "v")}
     nodes = [node("MatMul", "x w", "y", name="n0"), node("MatMul", "x v", "z", name="n1")]
-    made = model(nodes, {"x": (1, 8)}, constants, outputs="y z", opset=17)
+    onnx_model = model(nodes, {"x": (1, 8)}, constants, outputs="y z", opset=17)
     data = rng.normal(size=(40, 8)).astype(np.float32)
-    result = quantize(made, data, isa="avx2", loss=0.3, w_bits=(2, 3, 8))
+    result = quantize(onnx_model, data, isa="avx2", loss=0.3, w_bits=(2, 3, 8))
     net = bitsynth.compile(result.model, isa="avx2")
     errors = []
     for k, name in enumerate(("w", "v")):
@@ -227,8 +227,8 @@ def test_every_output_counts(rng):
 
 def test_two_outputs_of_one_edge(rng):
     nodes = [node("MatMul", "x w", "a"), node("Identity", "a", "y"), node("Identity", "a", "z")]
-    made = model(nodes, {"x": (1, 8)}, {"w": rng.normal(size=(8, 8)).astype(np.float32)}, outputs="y z", opset=17)
-    result = quantize(made, rng.normal(size=(16, 8)).astype(np.float32), isa="avx2", loss=0.5)
+    onnx_model = model(nodes, {"x": (1, 8)}, {"w": rng.normal(size=(8, 8)).astype(np.float32)}, outputs="y z", opset=17)
+    result = quantize(onnx_model, rng.normal(size=(16, 8)).astype(np.float32), isa="avx2", loss=0.5)
     assert [o.name for o in result.model.graph.output] == ["y", "z"]
     first, second = bitsynth.compile(result.model, isa="avx2")(np.ones((1, 8), np.float32))
     assert np.array_equal(first, second)
@@ -236,9 +236,11 @@ def test_two_outputs_of_one_edge(rng):
 
 def test_an_output_without_an_input_is_refused(rng):
     constants = {"w": rng.normal(size=(8, 8)).astype(np.float32), "k": np.ones(3, np.float32)}
-    made = model([node("MatMul", "x w", "y"), node("Neg", "k", "z")], {"x": (1, 8)}, constants, outputs="y z", opset=17)
+    onnx_model = model(
+        [node("MatMul", "x w", "y"), node("Neg", "k", "z")], {"x": (1, 8)}, constants, outputs="y z", opset=17
+    )
     with pytest.raises(SpecError, match="output z depends on no input"):
-        quantize(made, np.ones((4, 8), np.float32), isa="avx2")
+        quantize(onnx_model, np.ones((4, 8), np.float32), isa="avx2")
 
 
 def test_biases_are_corrected_in_order(rng):
@@ -250,9 +252,9 @@ def test_biases_are_corrected_in_order(rng):
         edge = f"r{k}"
     constants["last"] = rng.normal(size=(12, 3)).astype(np.float32)
     nodes.append(node("MatMul", f"{edge} last", "y", name="end"))
-    made = model(nodes, {"x": (1, 12)}, constants, opset=17)
+    onnx_model = model(nodes, {"x": (1, 12)}, constants, opset=17)
     data = rng.normal(size=(60, 12)).astype(np.float32)
-    assert quantize(made, data, isa="avx2", loss=0.5, act_bits=(8,), w_bits=(8,)).report.loss < 0.1
+    assert quantize(onnx_model, data, isa="avx2", loss=0.5, act_bits=(8,), w_bits=(8,)).report.loss < 0.1
 
 
 def test_a_network_without_products_is_refused():

@@ -37,8 +37,10 @@ def test_windows_are_those_of_the_convolution(attributes):
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 3, 7, 6), (4, 3, 3, 2)))
     conv = node("Conv", "x w", "y", **attributes)
     conv.name = "n0"
-    made = model([conv], {"x": x.shape}, {"w": w}, opset=17)
-    y = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    onnx_model = model([conv], {"x": x.shape}, {"w": w}, opset=17)
+    y = runtime.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )[0]
     results = np.moveaxis(y, 1, -1).reshape(-1, 4)
     places = rng.permutation(len(results))[:9]
     rows = _windows(conv, x, (3, 2), places)

@@ -38,10 +38,10 @@ def layer(
     x = builder.input("x", (1, 8, 5, 5), dtype, Integers.between(0, 3, 0.5))
     w = builder.constant(rng.integers(-3, 4, (6, 8, 3, 3)).astype(dtype), "w")
     window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    made = builder.add("conv", x, w, window=window, groups=1, name="sums")
+    result = builder.add("conv", x, w, window=window, groups=1, name="sums")
     numbers = [rng.normal(size=(1, 6, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 6, 1, 1))]
     constants = [builder.constant(n.astype(dtype)) for n in numbers]
-    sums = builder.add("batch_norm", made, *constants, epsilon=1e-5) if is_normed else made
+    sums = builder.add("batch_norm", result, *constants, epsilon=1e-5) if is_normed else result
     return builder.build((quantized(builder, between(builder, sums), **quantizer),))
 
 

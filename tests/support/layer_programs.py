@@ -134,8 +134,8 @@ def _text_of(convs: dict[str, tuple[Case, Conv2d]], isa: str, bits: int) -> Netw
         kind = of_codes if conv.packed.out_type == np.uint8 else Integers.between(-3000, 3000)
         edges[name] = Edge(name, (1, conv.geometry.out_channels, high, wide), "float32", kind)
         layout = Layout.PLAIN if conv.out_layout == Layout.NCHW else Layout.NHWC
-        made = codes if conv.packed.out_type == np.uint8 else Format(str(conv.packed.out_type), None, layout)
-        buffers[name] = Buffer(name, edges[name], made)
+        result = codes if conv.packed.out_type == np.uint8 else Format(str(conv.packed.out_type), None, layout)
+        buffers[name] = Buffer(name, edges[name], result)
         residual = ("codes",) if "residual" in case.how.get("epilogue", "") else ()
         sums = (f"{name} sum",) if conv.packed.kept_type else ()
         for kept in sums:

@@ -27,7 +27,7 @@ def graph_of(names: Iterable[str], reference: str, rng: np.random.Generator) -> 
     for k, name in enumerate(names):
         shape, parts = CASES[name]
         x = builder.input(f"x{k}", shape, "float32", Reals())
-        outputs += [made for part in parts for made in part(builder, x)]
+        outputs += [each for part in parts for each in part(builder, x)]
         values = (rng.normal(size=shape) * 1.3).astype(np.float32)
         values.reshape(-1)[::3] = np.rint(values.reshape(-1)[::3] * 16) / 16
         inputs[x] = values

@@ -68,14 +68,14 @@ def build(
     """Return the bytes of a file."""
     b = flatbuffers.Builder(1024)
     places = {x.name: k for k, x in enumerate(tensors)}
-    buffers, made = [_buffer(b, None)], []
+    buffers, result = [_buffer(b, None)], []
     for tensor in tensors:
         if tensor.data is not None:
             buffers.append(_buffer(b, _bytes(tensor)))
-        made.append(_tensor(b, tensor, len(buffers) - 1 if tensor.data is not None else 0))
+        result.append(_tensor(b, tensor, len(buffers) - 1 if tensor.data is not None else 0))
     codes = [*dict.fromkeys((op.name, op.custom) for op in operators)]
     written = [_operator(b, op, codes.index((op.name, op.custom)), places) for op in operators]
-    parts = _offsets(b, made), _offsets(b, written)
+    parts = _offsets(b, result), _offsets(b, written)
     given, results = (_ints(b, [places[n] for n in names]) for names in (inputs, outputs))
     tflite.SubGraphStart(b)
     tflite.SubGraphAddTensors(b, parts[0])

@@ -116,8 +116,8 @@ CPUINFO = {
 def test_features_of_an_arm_processor(monkeypatch, tmp_path, text, found):
     """What AT_HWCAP tells is so, whatever /proc/cpuinfo lists."""
     (tmp_path / "cpuinfo").write_text(text)
-    told = {16: 1 << 1 | 1 << 20 | 1 << 5}
-    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(getauxval=Mock(side_effect=told.get)))
+    facts = {16: 1 << 1 | 1 << 20 | 1 << 5}
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(getauxval=Mock(side_effect=facts.get)))
     monkeypatch.setattr(features, "_CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(features, "arch", lambda: "aarch64")
     assert features._linux_features() == found

@@ -30,8 +30,8 @@ def _begun(kernel):
 
 def _swaps(found, kernel):
     """The lines of the turn that the first has not, or has others for."""
-    turns = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
-    return [line for (step, _), (line, _) in zip(turns, found.body, strict=True) if line != step]
+    breakpoints = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
+    return [line for (step, _), (line, _) in zip(breakpoints, found.body, strict=True) if line != step]
 
 
 @pytest.mark.parametrize("widens", [False, True])
@@ -95,28 +95,28 @@ def test_sums_that_the_next_step_replaces_are_none():
     kernel = _kernel(False)
     (loop,) = kernel.passes
     found, start = pipelining.pipeline_loop(kernel, loop), _begun(kernel).flat.accs[0].next
-    turns = tuple((step, later or step.dst == start) for step, later in found.body)
-    assert begin_loop(kernel, loop, pipelining.PipelinedLoop(found.copies, found.flat, turns)) is None
+    breakpoints = tuple((step, later or step.dst == start) for step, later in found.body)
+    assert begin_loop(kernel, loop, pipelining.PipelinedLoop(found.copies, found.flat, breakpoints)) is None
 
 
 def _forged(found, kernel):
     one, other, *rest = found.flat.accs
     swapped = (change(one, next=other.next), change(other, next=one.next), *rest)
-    turns, places = list(found.body), range(len(found.body))
-    dropped = next(k for k in places if turns[k][0] and not turns[k][1] and turns[k][0].args)
+    breakpoints, places = list(found.body), range(len(found.body))
+    dropped = next(k for k in places if breakpoints[k][0] and not breakpoints[k][1] and breakpoints[k][0].args)
     every = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
-    added = next(k for k in places if turns[k][0] != every[k][0])
+    added = next(k for k in places if breakpoints[k][0] != every[k][0])
     yield FirstIteration(found.body, change(found.flat, accs=swapped))
-    yield FirstIteration((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
-    yield FirstIteration(((None, False), *turns), found.flat)
-    loads = [k for k in places if turns[k][1] and not turns[k][0].args]
-    at, to = loads[0], next(k for k in places if turns[k][0] and turns[k][0].args)
-    moved = [turns[at] if k == to else turns[to] if k == at else turns[k] for k in places]
+    yield FirstIteration((*breakpoints[:dropped], (None, False), *breakpoints[dropped + 1 :]), found.flat)
+    yield FirstIteration(((None, False), *breakpoints), found.flat)
+    loads = [k for k in places if breakpoints[k][1] and not breakpoints[k][0].args]
+    at, to = loads[0], next(k for k in places if breakpoints[k][0] and breakpoints[k][0].args)
+    moved = [breakpoints[at] if k == to else breakpoints[to] if k == at else breakpoints[k] for k in places]
     yield FirstIteration(tuple(moved), found.flat)
-    yield FirstIteration((*turns[:added], every[added], *turns[added + 1 :]), found.flat)
-    if line := turns[added][0]:
+    yield FirstIteration((*breakpoints[:added], every[added], *breakpoints[added + 1 :]), found.flat)
+    if line := breakpoints[added][0]:
         wrong = change(line, args=("a0_0",))
-        yield FirstIteration((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)
+        yield FirstIteration((*breakpoints[:added], (wrong, False), *breakpoints[added + 1 :]), found.flat)
 
 
 @pytest.mark.parametrize("widens", [False, True])

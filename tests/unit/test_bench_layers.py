@@ -106,8 +106,8 @@ def test_a_form_is_checked_before_it_is_timed(form, monkeypatch, skip_isa):
     """With signed weights; a result that is wrong in one bit is refused."""
     usable(machine("avx2", "lookup", 2, 2), skip_isa)
     signed = FORMS[form].replace_weights("signed")
-    made, given, call = in_form(SMALL, "avx2", 2, 2, signed, times=2)
-    assert (made.layout, made.wgt.encoding, len(given)) == (signed.layout, "signed", 1)
+    result, given, call = in_form(SMALL, "avx2", 2, 2, signed, times=2)
+    assert (result.layout, result.wgt.encoding, len(given)) == (signed.layout, "signed", 1)
     assert call() == 0
     right = LayerForm.results
     monkeypatch.setattr(LayerForm, "results", lambda *given: right(*given) ^ 1)
@@ -183,6 +183,6 @@ def test_a_plot_shows_five_series_at_most_and_says_what_to_see(tmp_path):
     layers.draw([LayersReport("avx2", 1, rows(subjects, ["C2", "C3"], times))], tmp_path / "many")
     drawn = re.findall(r"<!-- (.*) -->", (tmp_path / "many.svg").read_text())
     assert [text for text in drawn if text in names] == ["A1W1", "A1W2", "A2W1", "A2W2", "A2W2 ternary"]
-    said = " ".join(drawn)
-    assert "Higher is better, below 1 the baseline is faster; 4.7 to 4.7 times fp32 over all layers" in said
-    assert "Not shown: A1W1 signed, A2W1 signed." in said
+    message = " ".join(drawn)
+    assert "Higher is better, below 1 the baseline is faster; 4.7 to 4.7 times fp32 over all layers" in message
+    assert "Not shown: A1W1 signed, A2W1 signed." in message

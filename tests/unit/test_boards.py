@@ -145,10 +145,10 @@ class Late(Pretended):
 
 
 @pytest.mark.parametrize(
-    ("gone", "kind", "said"),
+    ("gone", "kind", "message"),
     [(False, TrialFailed, "late: took longer than 5 s"), (True, ToolError, "late: the connection was lost")],
 )
-def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, said, monkeypatch):
+def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, message, monkeypatch):
     monkeypatch.setattr(boards_module, "compile_program", list)
     task = TuningTask("avx2", 2, 1, Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1)), (4, 4), 1)
     operands, default = TaskOperands(task), space(task).priors[0]
@@ -157,4 +157,4 @@ def test_a_schedule_takes_too_long_only_on_a_board_that_is_there(gone, kind, sai
         boards_module.BoardMeasurer(late, operands, boards_module.default_work(operands, default), 5).measure(
             default, 1
         )
-    assert str(caught.value) == said
+    assert str(caught.value) == message

@@ -64,10 +64,10 @@ def forms(config):
     signed = MatmulOperand(act_bits, Encoding.SIGNED), MatmulOperand(w_bits, Encoding.SIGNED)
     found = kernel(*config)
     for form in ({}, {"bit_axis": "outer"}, {"unroll": 4}, {"rows": found.together}):
-        made = msgspec.structs.replace(found, **form)
-        if made.bit_axis in made.bit_axes:
+        replaced = msgspec.structs.replace(found, **form)
+        if replaced.bit_axis in replaced.bit_axes:
             for spec in (spec_of(isa, act_bits, w_bits), MatmulSpec(isa, *signed)):
-                yield CSource(on_record(made), spec)
+                yield CSource(on_record(replaced), spec)
 
 
 @pytest.mark.slow
@@ -102,18 +102,18 @@ def test_layers(case, called, tmp_path):
 @pytest.mark.parametrize("called", ["conv1", "a" * 60], ids=len)
 def test_layers_of_several_processors(called, tmp_path):
     shape, options = LAYERS["packed"]
-    made = processors.layers(
+    layers = processors.layers(
         lambda isa, cpu: Conv2d(np.resize([1, -1, -1], shape), 2, 1, isa=isa, cpu=cpu, **options),
         "neon",
         ["a72", "a53"],
     )
-    write_texts(tmp_path, processors.files(called, made))
+    write_texts(tmp_path, processors.files(called, layers))
     assert changes([*tmp_path.glob("*.[ch]"), *tmp_path.glob(f"*/{called}*.[ch]")]) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("called", ["net", "a" * 60], ids=len)
 def test_what_chooses_among_networks_of_processors(called, tmp_path):
-    made = network_processors.networks(small(), ["a72", "a76"], isa="neon")
-    write_texts(tmp_path, network_processors.files(called, made))
+    networks = network_processors.networks(small(), ["a72", "a76"], isa="neon")
+    write_texts(tmp_path, network_processors.files(called, networks))
     assert changes(sorted(tmp_path.glob(f"{called}*.[ch]"))) == ""

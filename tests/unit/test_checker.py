@@ -73,10 +73,10 @@ def test_what_the_lemmas_of_a_lookup_say():
 def test_what_the_lemmas_of_mixed_sums_say():
     found = kernel("avx2", "lookup", 2, 1)
     inner, outer = found.passes[0].loops
-    (said,) = (x for x in checker.check(found).lemmas if "loop 1 adds" in x)
+    (text,) = (x for x in checker.check(found).lemmas if "loop 1 adds" in x)
     lanes = 16 * len(outer.accs)
     wrap = f"{lanes // 2} of which hold sums modulo 2**16"
-    assert said.endswith(f"{inner.trip_count} runs of the loop inside to {lanes} lanes, {wrap}")
+    assert text.endswith(f"{inner.trip_count} runs of the loop inside to {lanes} lanes, {wrap}")
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)

@@ -77,9 +77,9 @@ def test_no_arguments_show_help(run):
 @pytest.mark.smoke
 def test_help_documents_exit_codes(run):
     out, _ = run("--help")
-    said = " ".join(out.split())
-    assert "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input" in said
-    assert "130 interrupted" in said
+    text = " ".join(out.split())
+    assert "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input" in text
+    assert "130 interrupted" in text
 
 
 @pytest.mark.smoke
@@ -380,9 +380,9 @@ SHOWN = {
 @pytest.fixture(params=SHOWN, ids=lambda c: "-".join(map(str, c)))
 def kept(request, user):
     """A kernel of each method in the user's cache."""
-    made = proved_entry(*request.param)
-    MATMUL.store(made)
-    return request.param, made.entry
+    entry = proved_entry(*request.param)
+    MATMUL.store(entry)
+    return request.param, entry.entry
 
 
 def programs(found):
@@ -393,34 +393,34 @@ def programs(found):
 
 
 def test_show(run, kept):
-    (isa, method, act_bits, w_bits), made = kept
-    out, _ = run("show", made.name, "--variant", method)
+    (isa, method, act_bits, w_bits), result = kept
+    out, _ = run("show", result.name, "--variant", method)
     title = f"int32 product of {act_bits}-bit unsigned activations and {w_bits}-bit bipolar weights on {isa}"
-    assert out.startswith(f"{made.name}\n{title}")
+    assert out.startswith(f"{result.name}\n{title}")
     for part in ("inputs: a of ", "flush: every ", "tile      starts at row + column", f"method    {method}"):
         assert part in out
     for part in SHOWN[kept[0]]:
         assert part in out
     assert not [line for line in out.splitlines() if line != line.rstrip()]
-    for line in programs(made.kernel):
+    for line in programs(result.kernel):
         assert f"  {line} " in out
-    for number, loop in enumerate(made.kernel.passes):
-        where = f"pass {number}, " if len(made.kernel.passes) > 1 else ""
+    for number, loop in enumerate(result.kernel.passes):
+        where = f"pass {number}, " if len(result.kernel.passes) > 1 else ""
         end = "carry" if loop.carries else "flush"
         assert f"\n{where}{end}: every {loop.flush_every:,} steps, " in out
         assert (f"\n{where}first run of the step, " in out) == bool(loop.step.first)
 
 
 def test_show_c_is_the_source(run):
-    told, _ = run("show", shipped(), "--c", "--json")
+    output, _ = run("show", shipped(), "--c", "--json")
     out, _ = run("show", shipped(), "--c")
-    assert told == {"name": shipped(), "source": out}
+    assert output == {"name": shipped(), "source": out}
     assert out == bitsynth.get_kernel("neon", 2, 1).source
 
 
 def test_show_json(run, kept):
-    (_, method, *_), made = kept
-    facts, _ = run("show", made.name, "--variant", method, "--json")
+    (_, method, *_), result = kept
+    facts, _ = run("show", result.name, "--variant", method, "--json")
     found, steps = facts["kernel"], []
     for loop in found["passes"]:
         for nested in loop["loops"]:
@@ -432,7 +432,7 @@ def test_show_json(run, kept):
                 assert all(t.keys() == {"text", "codes"} for t in given["tables"])
     steps += found["build"]["program"] if found["build"] else []
     assert all(step.keys() == {"text", "lane", "does", "cycles"} for step in steps)
-    assert sorted(step["text"] for step in steps) == sorted(map(str, programs(made.kernel)))
+    assert sorted(step["text"] for step in steps) == sorted(map(str, programs(result.kernel)))
     assert facts["act_encoding"] == "unsigned"
     assert facts["method"] == method
 
@@ -440,8 +440,8 @@ def test_show_json(run, kept):
 @pytest.mark.parametrize("kept", quick([("avx2", "lookup", 2, 2)], of=SHOWN), indirect=True, ids=str)
 @pytest.mark.parametrize("columns", quick([80], of=[80, 120]))
 def test_show_fits_a_terminal(kept, columns):
-    (_, method, *_), made = kept
-    seen, code = terminal("show", made.name, "--variant", method, columns=columns)
+    (_, method, *_), result = kept
+    seen, code = terminal("show", result.name, "--variant", method, columns=columns)
     assert code == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen).splitlines()
     assert not [line for line in plain if len(line) > columns]

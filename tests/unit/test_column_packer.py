@@ -22,11 +22,11 @@ def packed(kernel, codes):
             of_step = codes[list(kernel.slots), step * kernel.k_step :][:, : kernel.k_step].astype(np.int64)
             if given.is_looked_up:
                 values = np.array(given.values)[of_step[:, np.array(given.places)]]
-                made = (values << given.bits * np.arange(values.shape[-1])).sum(-1)
+                result = (values << given.bits * np.arange(values.shape[-1])).sum(-1)
             else:
                 factor, summand = given.line
-                made = of_step[:, given.first :][:, : given.count] * factor + summand
-            raw = made.astype(f"<u{kernel.code_bytes}").view(np.uint8)
+                result = of_step[:, given.first :][:, : given.count] * factor + summand
+            raw = result.astype(f"<u{kernel.code_bytes}").view(np.uint8)
             for slot in range(kernel.columns):
                 at = eval(given.to, {**sizes, "step": step, "slot": slot})
                 out[at : at + kernel.slot_bytes] = raw[slot]

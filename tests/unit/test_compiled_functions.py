@@ -126,8 +126,8 @@ def library():
 @pytest.fixture(scope="module")
 def shared():
     """The runner of a library by the instruction set's name and the kind of runner, made once."""
-    with ExitStack() as made:
-        yield cache(lambda name, kind, path: made.enter_context(closing(runner_for(load.load(name), path))))
+    with ExitStack() as result:
+        yield cache(lambda name, kind, path: result.enter_context(closing(runner_for(load.load(name), path))))
 
 
 @pytest.fixture(params=quick([*product(QUICK, COMPILERS)], of=product(PLACES, COMPILERS)), ids=str)
@@ -298,10 +298,10 @@ long spin(long n) { __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+r"(n) : 
 def test_an_illegal_instruction(monkeypatch, name, kind):
     isa = place(monkeypatch, name, kind)
     source = "void bad(void);\nvoid bad(void) { __builtin_trap(); }\n"
-    made = runner_for(isa, toolchain.compile_for(isa, {"bad.c": source}))
+    runner = runner_for(isa, toolchain.compile_for(isa, {"bad.c": source}))
     with pytest.raises(ToolError, match=r"^bad did"):
-        made.call("bad")
-    made.close()
+        runner.call("bad")
+    runner.close()
 
 
 def test_a_stack_overflow(guarded):
@@ -327,10 +327,10 @@ def test_a_qemu_that_does_not_work(monkeypatch, tmp_path, script):
 
 def test_qemu_leaves_no_process(monkeypatch):
     isa = place(monkeypatch, "neon", "qemu")
-    made: Any = runner_for(isa, toolchain.compile_for(isa, SOURCES))
-    tool = made._machine._process
+    result: Any = runner_for(isa, toolchain.compile_for(isa, SOURCES))
+    tool = result._machine._process
     assert tool.poll() is None
-    del made
+    del result
     gc.collect()
     assert tool.poll() is not None
 

@@ -247,10 +247,10 @@ def test_constants_that_registers_do_not_hold_are_loaded_by_rows(isa, levels, la
     head, rows = source([program]).split("for (size_t i = 0;")
     for place in (head, rows):
         assert (f" t{levels - 1}_0 = " in place) == (late == (place is rows))
-    made = {name for step in program.by_elements for name in [step.dst]}
+    result = {name for step in program.by_elements for name in [step.dst]}
     seen: set[str] = set()
     for step in program.by_elements:
-        assert not {*step.args} & (made - seen)
+        assert not {*step.args} & (result - seen)
         seen.add(step.dst)
     assert sorted(map(str, program.by_elements)) == sorted(lines(program.steps))
 

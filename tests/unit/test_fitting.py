@@ -14,8 +14,8 @@ def _lines(seed: int) -> AffineFit:
     channels, last = 3, int(rng.choice([1, 3, 15, 255]))
     factor = rng.uniform(1e-3, 1, channels) * rng.choice([-1, 1], channels)
     start = rng.uniform(-last, last, channels)
-    turns = np.rint((np.arange(last)[:, None] + 0.5 - start) / factor).astype(np.int64)
-    elements = np.concatenate([turns - 1, turns, turns + 1, np.full((2, channels), 9)])
+    breakpoints = np.rint((np.arange(last)[:, None] + 0.5 - start) / factor).astype(np.int64)
+    elements = np.concatenate([breakpoints - 1, breakpoints, breakpoints + 1, np.full((2, channels), 9)])
     codes = np.rint(elements * factor + start).clip(0, last).astype(np.int64)
     return AffineFit(elements.astype(np.float64), codes, (0, last))
 

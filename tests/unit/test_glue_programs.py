@@ -74,8 +74,8 @@ def test_a_weighted_sum_by_numpy(isa, wide, even):
     code = (p + half + (p >> n & 1) >> n) + z if even else p >> n
     given = {"f": f, "g": g, "k": k, "n": n, "h": np.full(count, 200), "e": half, "z": z}
     arrays = {x.name: given[x.name][None, None] for x in spec.inputs[2:]}
-    made = run(program, {k: v.astype(np.int64) for k, v in {"a": a[None], "b": b[None], **arrays}.items()})
-    np.testing.assert_array_equal(made, code.clip(0, 200))
+    result = run(program, {k: v.astype(np.int64) for k, v in {"a": a[None], "b": b[None], **arrays}.items()})
+    np.testing.assert_array_equal(result, code.clip(0, 200))
 
 
 @pytest.mark.parametrize(("isa", "even"), [("avx2", False), ("avx2", True), ("neon", False)])

@@ -99,8 +99,8 @@ def assert_families_occur(types, args, seen, coverage):
 def swept(types, args, piece, rest, others):
     """Whether it takes all values, or those of each byte, while all bits beside are `others`."""
     k, lane = piece
-    beside = [args[n][j] == filled(types[n], others) for n, j in rest]
-    values = args[k][lane][np.logical_and.reduce(beside)] if beside else args[k][lane]
+    neighbours = [args[n][j] == filled(types[n], others) for n, j in rest]
+    values = args[k][lane][np.logical_and.reduce(neighbours)] if neighbours else args[k][lane]
     bits = types[k].bits
     if bits <= 16:
         return bool(np.bincount(values.astype(np.intp), minlength=1 << bits).all())
@@ -155,8 +155,8 @@ def test_lanes_that_cannot_be_placed_are_sampled():
 
 def test_a_coverage_says_what_is_sampled():
     assert str(trial("avx2", "add.u8x32", 0).coverage).startswith("exhaustive  every value of the 16 bits")
-    said = str(trial("avx2", "add.u16x16", 0).coverage)
-    assert said == "sampled     each lane: every value of 16 bits; all pairs of landmarks; random ones"
+    message = str(trial("avx2", "add.u16x16", 0).coverage)
+    assert message == "sampled     each lane: every value of 16 bits; all pairs of landmarks; random ones"
     assert "of 32 bits every value of each byte, and landmarks" in str(trial("avx2", "add.u32x8", 0).coverage)
     assert "all lanes of an operand at once" in str(trial("avx512", "permutexvar.u8x64", 0).coverage)
 

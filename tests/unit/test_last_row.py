@@ -48,9 +48,9 @@ def _with(program=None, **loop):
 
 def test_the_one_that_ships_is_made_and_proved_by_the_solver():
     plain = change(KERNEL, scalar_pass=None)
-    made = in_words.with_last_row(NEON, plain)
-    assert made == KERNEL
-    proved = Proved.by_solver(made, Budget())
+    kernel = in_words.with_last_row(NEON, plain)
+    assert kernel == KERNEL
+    proved = Proved.by_solver(kernel, Budget())
     assert any(lemma.startswith("last row: ") for lemma in proved.lemmas)
     assert {"add_lsr_x.x64x1", "extr_x.x32x2"} <= {o.op for o in proved.obligations}
 
@@ -109,15 +109,15 @@ def test_an_order_that_loads_another_word_is_refuted(wrong, monkeypatch):
 
     def changed(kernel, loop):
         found = right(kernel, loop)
-        turns = list(found.body)
-        at, (step, later) = next((k, x) for k, x in enumerate(turns) if x[0].dst == own)
+        breakpoints = list(found.body)
+        at, (step, later) = next((k, x) for k, x in enumerate(breakpoints) if x[0].dst == own)
         other = {
             "i of another row": change(step, dst="a0_0i"),
             "h for i": change(step, dst=own[:-1] + "h"),
             "low half in another form": change(step, op="load.u16x4"),
         }[wrong]
-        turns[at] = other, later
-        lines = [(change(s, args=tuple(other.dst if a == own else a for a in s.args)), x) for s, x in turns]
+        breakpoints[at] = other, later
+        lines = [(change(s, args=tuple(other.dst if a == own else a for a in s.args)), x) for s, x in breakpoints]
         return pipelining.PipelinedLoop(found.copies, found.flat, tuple(lines))
 
     monkeypatch.setattr(pipelining, "pipeline_loop", changed)
@@ -129,8 +129,8 @@ def test_it_is_quicker_by_prediction():
     """As gcc compiles it, it is quicker too: `benchmarks/arm_cycles.py`."""
     with_it = CACHED.on("a53").entry.kernel
     without = change(KERNEL, scalar_pass=None, order="a53", rows=10)
-    told = [predicted.cycles_per_128_mac(NEON, kernel, "a53") for kernel in (with_it, without)]
-    assert told[0] < 0.95 * told[1]
+    messages = [predicted.cycles_per_128_mac(NEON, kernel, "a53") for kernel in (with_it, without)]
+    assert messages[0] < 0.95 * messages[1]
 
 
 def test_its_lines_take_no_vector_pipe():
@@ -217,7 +217,7 @@ OUTER = change(STEP, trip_count=2, program=("t0 = add_x.x64x1 acc4 acc0",), accs
 
 
 @pytest.mark.parametrize(
-    ("said", "changes"),
+    ("message", "changes"),
     [
         ("one pass of one loop", {"loops": ()}),
         ("one pass of one loop", {"loops": (STEP, OUTER)}),
@@ -230,8 +230,8 @@ OUTER = change(STEP, trip_count=2, program=("t0 = add_x.x64x1 acc4 acc0",), accs
         ),
     ],
 )
-def test_a_last_row_of_another_shape_is_refused(said, changes):
-    with pytest.raises(SpecError, match=said):
+def test_a_last_row_of_another_shape_is_refused(message, changes):
+    with pytest.raises(SpecError, match=message):
         _forged(**changes)
 
 
@@ -263,10 +263,10 @@ def test_multiples_and_flush_periods_have_it_too():
 def test_predictions_count_every_flush():
     """31 steps are flushed three times, 30 twice, and 15 once."""
     kernel = CACHED.on("a53").entry.kernel
-    told = [predicted.call_cycles(NEON, kernel, "a53", 64 * steps) for steps in (15, 30, 31)]
+    messages = [predicted.call_cycles(NEON, kernel, "a53", 64 * steps) for steps in (15, 30, 31)]
     flush = 7 * kernel.rows
-    assert told[1] > 2 * told[0] > told[1] - 3 * flush
-    assert told[2] > told[1] + flush
+    assert messages[1] > 2 * messages[0] > messages[1] - 3 * flush
+    assert messages[2] > messages[1] + flush
 
 
 @pytest.mark.parametrize("model", quick(["a53"], of=["a53", "a72", "ops"]))

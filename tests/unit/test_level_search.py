@@ -31,15 +31,19 @@ def test_thresholds_are_found_wherever_they_lie(seed: int) -> None:
     rising = rng.integers(0, 2, channels) == 1
     found = np.sort(rng.integers(low - 2, high + 3, (m, channels)), axis=0)
     levels = _Levels(np.where(rising, found, found[::-1]), rising)
-    made, rises = find_breakpoints(levels, low, high, m)
+    breakpoints, rises = find_breakpoints(levels, low, high, m)
     ends = levels(np.stack([low, high]))
     flat = ends[0] == ends[1]
     assert (rises == (rising | flat)).all()
     want = np.where(rises, np.sort(levels.thresholds, 0), np.sort(levels.thresholds, 0)[::-1])
-    same = np.clip(made, low, high + 1) == np.clip(want, low, high + 1)
+    same = np.clip(breakpoints, low, high + 1) == np.clip(want, low, high + 1)
     assert (same | flat).all()
-    for near in (made, made + rng.integers(-5, 6, made.shape), rng.integers(-1 << 50, 1 << 50, made.shape)):
-        assert (find_breakpoints(levels, low, high, m, near)[0] == made).all()
+    for near in (
+        breakpoints,
+        breakpoints + rng.integers(-5, 6, breakpoints.shape),
+        rng.integers(-1 << 50, 1 << 50, breakpoints.shape),
+    ):
+        assert (find_breakpoints(levels, low, high, m, near)[0] == breakpoints).all()
 
 
 def test_levels_near_those_that_are_given_take_few_evaluations() -> None:
@@ -48,8 +52,8 @@ def test_levels_near_those_that_are_given_take_few_evaluations() -> None:
     low, high = np.full(500, -(1 << 20)), np.full(500, 1 << 20)
     thresholds = np.sort(rng.integers(-1 << 20, 1 << 20, (3, 500)), axis=0)
     levels = _Levels(thresholds, np.ones(500, bool))
-    made, _ = find_breakpoints(levels, low, high, 3, thresholds + rng.integers(-1, 2, thresholds.shape))
-    assert (made == thresholds).all()
+    breakpoints, _ = find_breakpoints(levels, low, high, 3, thresholds + rng.integers(-1, 2, thresholds.shape))
+    assert (breakpoints == thresholds).all()
     assert levels.asked <= 4
 
 
@@ -57,14 +61,14 @@ def test_the_places_of_all_float64_are_searched_without_leaving_int64() -> None:
     far = (1 << 62) + 12345
     low, high = np.array([-far]), np.array([far])
     levels = _Levels(np.array([[-far + 7], [0], [far - 3]]), np.array([True]))
-    made, _ = find_breakpoints(levels, low, high, 3)
-    assert made[:, 0].tolist() == [-far + 7, 0, far - 3]
+    breakpoints, _ = find_breakpoints(levels, low, high, 3)
+    assert breakpoints[:, 0].tolist() == [-far + 7, 0, far - 3]
 
 
 def test_levels_on_a_line_take_few_evaluations() -> None:
     slope, start = np.array([0.00037, 0.0011]), np.array([3.3, -40.2])
     thresholds = np.ceil((np.arange(1, 256)[:, None] - 0.5 - start) / slope).astype(np.int64)
     levels = _Levels(thresholds, np.array([True, True]))
-    made, _ = find_breakpoints(levels, np.array([-(1 << 20)] * 2), np.array([1 << 20] * 2), 255)
-    assert (made == np.clip(thresholds, -(1 << 20), (1 << 20) + 1)).all()
+    breakpoints, _ = find_breakpoints(levels, np.array([-(1 << 20)] * 2), np.array([1 << 20] * 2), 255)
+    assert (breakpoints == np.clip(thresholds, -(1 << 20), (1 << 20) + 1)).all()
     assert levels.asked <= 9

@@ -33,22 +33,22 @@ def copy(tmp_path):
 
 
 def test_imports_go_one_way(copy):
-    code, said = lint(copy)
-    assert code == 0, said
-    assert "2 kept, 0 broken" in said
+    code, output = lint(copy)
+    assert code == 0, output
+    assert "2 kept, 0 broken" in output
 
 
 @pytest.mark.parametrize(
-    ("module", "line", "said"),
+    ("module", "line", "message"),
     [
         ("isa/load.py", "import bitsynth.schedule.cost", "bitsynth.isa is not allowed to import bitsynth.schedule"),
         ("kernel/program.py", "def f():\n    from bitsynth.proof import checker", "bitsynth.kernel is not allowed"),
         ("stray.py", "", "stray"),
     ],
 )
-def test_a_back_edge_and_a_loose_module_are_refused(copy, module, line, said):
+def test_a_back_edge_and_a_loose_module_are_refused(copy, module, line, message):
     with (copy / "bitsynth" / module).open("a") as file:
         file.write(f"\n{line}\n")
-    code, told = lint(copy)
+    code, facts = lint(copy)
     assert code == 1
-    assert said in told
+    assert message in facts

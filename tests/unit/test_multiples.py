@@ -22,11 +22,11 @@ from bitsynth.store.matmul import MATMUL
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_flushes_add_the_multiple(config, doublings):
     found = kernel(*config)
-    made, _ = multiples.make_checked_multiple(found, doublings)
-    check_shape(load(found.isa), made)
-    assert [p.loops for p in made.passes] == [p.loops for p in found.passes]
-    assert any(p.flush != q.flush for p, q in zip(made.passes, found.passes, strict=True)) or (
-        made.constants != found.constants
+    result, _ = multiples.make_checked_multiple(found, doublings)
+    check_shape(load(found.isa), result)
+    assert [p.loops for p in result.passes] == [p.loops for p in found.passes]
+    assert any(p.flush != q.flush for p, q in zip(result.passes, found.passes, strict=True)) or (
+        result.constants != found.constants
     )
 
 
@@ -42,9 +42,9 @@ def test_flushes_of_all_that_ships_add_the_multiple(isa):
 
 def without_a_line(isa, found, doublings, *, line):
     """A flush that lacks a line of the scaled one."""
-    made = scale_flushes(isa, found, doublings)
-    last = made.passes[-1]
-    return change(made, passes=(*made.passes[:-1], change(last, flush=last.flush[:line] + last.flush[line + 1 :])))
+    scaled = scale_flushes(isa, found, doublings)
+    last = scaled.passes[-1]
+    return change(scaled, passes=(*scaled.passes[:-1], change(last, flush=last.flush[:line] + last.flush[line + 1 :])))
 
 
 def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):

@@ -70,9 +70,9 @@ def test_a_worker_prepares_and_times():
     variants = {"good": "fp32", "wrong": "fp32", "broken": "int8"}
     package = SimpleNamespace(VARIANTS=variants, start=lambda threads: {"threads": threads}, prepare=prepare)
     asked = [["C12"], {"variant": "good", "layer": "C12", "repeats": 3}]
-    said: list[Any] = []
-    worker.serve(package, 2, map(json.dumps, asked), said.append)
-    first, times = said
+    text: list[Any] = []
+    worker.serve(package, 2, map(json.dumps, asked), text.append)
+    first, times = text
     assert first["about"] == {"threads": 2}
     assert first["variants"] == {"good": "fp32"}
     assert first["problems"] == {
@@ -123,7 +123,7 @@ def test_a_worker_that_ends_is_named_with_its_last_words(fake):
 
 def begun(packages, isa="avx512"):
     with ExitStack() as stack:
-        return start.start(stack, packages, isa, 1, ["C12"], lambda said: None)
+        return start.start(stack, packages, isa, 1, ["C12"], lambda message: None)
 
 
 def test_baselines_are_named_and_those_that_fail_too(fake, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_report_against_baselines(fake, monkeypatch):
     mine: Any = SimpleNamespace(name="A1W1", kind="bitsynth", time=lambda layer, repeats: [10] * repeats)
     heard = []
     found = against_baselines(
-        "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *said: heard.append(said)
+        "avx2", 1, [mine], ["torch", "onnxruntime"], ["C11", "C12"], 2, 3, lambda *message: heard.append(message)
     )
     assert found.subjects == ["torch fp32", "A1W1"]
     assert found.row("A1W1", SUM).against["fp32"].times == Summary.of([5, 5])

@@ -147,9 +147,9 @@ def test_strict_wants_a_kernel_for_every_k(tmp_path, capsys):
 def test_the_report_has_packers(tmp_path, capsys):
     path = compiled(tmp_path, BYTES)
     assert main(["verify", BYTES, "--object", str(path), "--strict"]) == 0
-    said = capsys.readouterr().out
-    assert "packers  6 of 6 functions in" in said
-    assert "for every K" in said
+    output = capsys.readouterr().out
+    assert "packers  6 of 6 functions in" in output
+    assert "for every K" in output
 
 
 EXTERNAL = {

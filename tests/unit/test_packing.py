@@ -155,6 +155,6 @@ def test_layers_of_5_to_8_bits(config, encoding):
 @pytest.mark.parametrize(("config", "axis"), FORMS, ids=lambda x: x if isinstance(x, str) else name(x))
 def test_rows_are_packed_as_was_proved(config, axis):
     found = formed(config, axis)
-    made = packing.packing(found)
-    assert sorted(made.order) == list(range(found.k_step))
-    packing.check(found, made)
+    result = packing.packing(found)
+    assert sorted(result.order) == list(range(found.k_step))
+    packing.check(found, result)

@@ -20,11 +20,11 @@ PAPER = LayerSchedule("neon", "popcount", 0, "direct", sketch="paper", flush_ste
 def executed(widths, schedule):
     """Instructions of the layer under unicorn, its sums checked."""
     act_bits, w_bits = widths
-    made, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
-    runner = runner_for(load.load("neon"), compile_library(made.kernel), needs=made.kernel.needs, count=True)
-    call, out = Layer(made.packed, runner, made.pool).bind(codes)
+    result, codes = layer_of(SMALL, "neon", act_bits, w_bits, 1, schedule), codes_of(SMALL, act_bits)
+    runner = runner_for(load.load("neon"), compile_library(result.kernel), needs=result.kernel.needs, count=True)
+    call, out = Layer(result.packed, runner, result.pool).bind(codes)
     call()
-    require_exact(SMALL, made, codes, out)
+    require_exact(SMALL, result, codes, out)
     return runner.instructions
 
 

@@ -337,15 +337,15 @@ ROUNDED_UP = "static inline uint32_t bs_rounded_up(uint32_t x) { return bs_neare
 @pytest.mark.slow
 def test_mutants_are_noticed():
     """One expression of C is another."""
-    made = {f"mutant{n}": (NAMED[name], old, new) for n, (name, old, new) in enumerate(MUTANTS)}
-    specs = [msgspec.structs.replace(spec, name=name) for name, (spec, _, _) in made.items()]
+    by_name = {f"mutant{n}": (NAMED[name], old, new) for n, (name, old, new) in enumerate(MUTANTS)}
+    specs = [msgspec.structs.replace(spec, name=name) for name, (spec, _, _) in by_name.items()]
     parts = sources(specs)["plain.c"].split("static inline void ")
-    for n, (_, old, new) in enumerate(made.values()):
+    for n, (_, old, new) in enumerate(by_name.values()):
         assert old in parts[n + 1], (n, parts[n + 1])
         parts[n + 1] = parts[n + 1].replace(old, new, 1)
     text = parts[0] + ROUNDED_UP + "static inline void ".join(["", *parts[1:]])
     runner = compiled("avx2", specs, **{"plain.c": text})
-    assert [made[s.name] for s in specs if not any(wrong(runner, s, seed) for seed in range(3))] == []
+    assert [by_name[s.name] for s in specs if not any(wrong(runner, s, seed) for seed in range(3))] == []
 
 
 def test_what_c_cannot_say_is_refused():

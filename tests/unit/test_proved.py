@@ -84,9 +84,9 @@ def test_what_rows_and_orders_rest_on_is_what_they_are_checked_for(path):
     kernel, isa = found.proved.artifact, found.proved.artifact.isa
     order = next(iter(load.load(isa).table.in_order), "steps")
     other = change(kernel, rows=kernel.together, unroll=3, bit_axis=kernel.bit_axes[-1], order=order)
-    made = found.proved.form(other)
-    assert made.artifact == other
-    assert examine(other) == (made.lemmas, made.obligations) == (found.proved.lemmas, found.proved.obligations)
+    result = found.proved.form(other)
+    assert result.artifact == other
+    assert examine(other) == (result.lemmas, result.obligations) == (found.proved.lemmas, found.proved.obligations)
     with pytest.raises(SpecError, match="rows"):
         found.proved.form(change(kernel, rows=25))
 
@@ -293,10 +293,10 @@ OF += [("neon", 1, 1, None), ("neon_dotprod", 3, 3, None), ("avx512", 2, 1, "loo
 @memoize
 def obligations():
     """What kernels of every method rest on: sums, bits, constants, halves of lanes, entries of tables."""
-    made = [(isa, get_kernel(isa, act, wgt, method=method).proved_entry.proved) for isa, act, wgt, method in OF]
+    items = [(isa, get_kernel(isa, act, wgt, method=method).proved_entry.proved) for isa, act, wgt, method in OF]
     return [
         (isa, obligation)
-        for isa, proof in made
+        for isa, proof in items
         for obligation in sorted(proof.obligations, key=lambda obligation: obligation.statement)
     ]
 
@@ -311,14 +311,14 @@ def pairs(draw):
 
 @st.composite
 def changed(draw, lanes):
-    alike, made = draw(st.booleans()), {}
+    alike, drawn = draw(st.booleans()), {}
     out = []
     for n, lane in enumerate(lanes):
         parts = (lane.kind, lane.pieces, lane.high) if lane.kind == "entry" else lane
         key = parts if alike or lane.kind == "entry" else (n, parts)
-        if key not in made:
-            made[key] = draw(other_range(lane))
-        out.append(made[key]._replace(low=lane.low) if lane.kind == "entry" else made[key])
+        if key not in drawn:
+            drawn[key] = draw(other_range(lane))
+        out.append(drawn[key]._replace(low=lane.low) if lane.kind == "entry" else drawn[key])
     return tuple(out)
 
 
@@ -371,10 +371,10 @@ def test_a_wrong_correction_is_refuted(bits, monkeypatch):
     right = affine
 
     def wrong(spec):
-        made = right(spec)
+        result = right(spec)
         if (spec.act.encoding, spec.wgt.encoding) != ("signed", "signed"):
-            return made
-        return replace(made, wgt_terms=(*made.wgt_terms[:-1], made.wgt_terms[-1] + 1))
+            return result
+        return replace(result, wgt_terms=(*result.wgt_terms[:-1], result.wgt_terms[-1] + 1))
 
     encoding_lemma.cache_clear()
     assert "exact on all" in encoding_lemma(*bits)

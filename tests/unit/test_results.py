@@ -53,13 +53,13 @@ def test_no_result_is_missing_or_older_than_its_kernels(published):
 
 def test_every_result_says_where_it_is_from(published):
     for result in published.results():
-        said = result.setting
-        assert re.fullmatch("[0-9a-f]{12}", said["commit"]), f"{result.stem}: {said['commit']}"
-        assert said["processor"]
-        assert any(name.startswith("compiler") for name in said)
-        assert said["command"] == published.COMMANDS[result.stem]
+        output = result.setting
+        assert re.fullmatch("[0-9a-f]{12}", output["commit"]), f"{result.stem}: {output['commit']}"
+        assert output["processor"]
+        assert any(name.startswith("compiler") for name in output)
+        assert output["command"] == published.COMMANDS[result.stem]
         page = published.FOLDER / f"{result.stem}.md"
-        assert not page.exists() or f"- commit: {said['commit']}\n" in page.read_text()
+        assert not page.exists() or f"- commit: {output['commit']}\n" in page.read_text()
 
 
 def test_what_is_generated_is_up_to_date(published, module):
@@ -81,9 +81,9 @@ def test_pages_of_networks_say_what_to_see(published, module):
     }
     for result in published.results(to_see, published.OF_NETWORKS):
         row, sentence = to_see[result.stem]
-        said = sentence([row(**facts) for facts in result.facts["rows"]])
-        assert said.startswith("What to see: ")
-        assert f"\n\n{said}\n\n" in (published.OF_NETWORKS / f"{result.stem}.md").read_text(encoding="utf-8")
+        text = sentence([row(**facts) for facts in result.facts["rows"]])
+        assert text.startswith("What to see: ")
+        assert f"\n\n{text}\n\n" in (published.OF_NETWORKS / f"{result.stem}.md").read_text(encoding="utf-8")
 
 
 def test_maps_have_the_shipped_kernels_of_each_processor(published):
@@ -122,9 +122,9 @@ def test_a_result_is_stale_when_a_kernel_was_solved_anew(published, module, resu
     assert table("emulated").endswith("`arm_layers`: A53, cc 1, 0123456789ab.")
     results({**digests, PLACE: "0" * 32, "neon/gone": "1" * 32})
     assert published.results()[0].stale == [PLACE, "neon/gone"]
-    said = f"**stale**: 2 of {len(digests) + 1} solved anew since"
-    assert f"| {said} |" in published.index()
-    assert table("emulated").endswith(f"; arm_layers is {said}.")
+    message = f"**stale**: 2 of {len(digests) + 1} solved anew since"
+    assert f"| {message} |" in published.index()
+    assert table("emulated").endswith(f"; arm_layers is {message}.")
     results({})
     assert "| none |" in published.index()
 
@@ -135,19 +135,19 @@ def test_a_table_of_results_that_are_not_there(module, results):
 
 def test_pairs_that_predictions_rank_wrongly(module):
     """Of one width on one processor; what is predicted alike is ranked neither way."""
-    made = module("arm_predictions")
+    result = module("arm_predictions")
 
     def row(predicted, compiled, cpu="a53", w_bits=1):
-        return made.Row(cpu, "k", 1, w_bits, "popcount", 8, predicted, compiled + 1, compiled)
+        return result.Row(cpu, "k", 1, w_bits, "popcount", 8, predicted, compiled + 1, compiled)
 
     found = [row(4, 6), row(5, 5), row(5, 4), row(6, 7), row(3, 9, "a72"), row(3, 9, w_bits=2)]
-    pairs = made.misranked(found)
+    pairs = result.misranked(found)
     assert [(a.predicted, b.compiled) for a, b in pairs] == [(4, 5), (4, 4)]
-    assert made.apart(pairs) == pytest.approx({"pairs": 2, "predicted": 0.25, "compiled": 0.5})
-    assert made.ranked(made.apart(pairs)).startswith(
+    assert result.apart(pairs) == pytest.approx({"pairs": 2, "predicted": 0.25, "compiled": 0.5})
+    assert result.ranked(result.apart(pairs)).startswith(
         "2 pairs of kernels of one width are ranked wrongly, at most 25.0%"
     )
-    assert made.apart([]) == {"pairs": 0, "predicted": 0, "compiled": 0}
+    assert result.apart([]) == {"pairs": 0, "predicted": 0, "compiled": 0}
 
 
 def test_digests_are_of_some_kernels():
@@ -187,10 +187,10 @@ def test_a_commit_is_unknown_without_a_git_that_tells(monkeypatch, tmp_path, git
 
 def test_what_figures_rest_on_is_as_it_was_before_they_were_measured(monkeypatch):
     monkeypatch.setattr(setting, "commit", lambda: "changed since")
-    told = setting.facts(setting.Basis({PLACE: "0" * 32}, "before"), rows=[1])
-    assert told.keys() == {"setting", "kernels", "rows"}
-    assert told["setting"]["commit"] == "before"
-    assert told["kernels"] == {PLACE: "0" * 32}
+    facts = setting.facts(setting.Basis({PLACE: "0" * 32}, "before"), rows=[1])
+    assert facts.keys() == {"setting", "kernels", "rows"}
+    assert facts["setting"]["commit"] == "before"
+    assert facts["kernels"] == {PLACE: "0" * 32}
 
 
 def test_a_place_in_the_cache(tmp_path, monkeypatch):
@@ -207,9 +207,9 @@ def test_a_setting_names_the_compiler_that_compiles(monkeypatch):
 
     for compiler in compilers(load.load(HERE)):
         monkeypatch.setenv("BITSYNTH_CC", " ".join(compiler.command))
-        told = setting.setting(isas=[HERE])
-        assert told[f"compiler ({HERE})"] == compiler.version
-        assert told["command"].startswith(("BITSYNTH_CC=", "'BITSYNTH_CC="))
+        facts = setting.setting(isas=[HERE])
+        assert facts[f"compiler ({HERE})"] == compiler.version
+        assert facts["command"].startswith(("BITSYNTH_CC=", "'BITSYNTH_CC="))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
@@ -225,13 +225,13 @@ def test_a_setting_says_how_it_goes_before_others(monkeypatch):
 
 
 def test_a_commit_is_marked_where_files_changed(monkeypatch, tmp_path):
-    said = {"status": "", "rev-parse": "0123456789ab"}
-    monkeypatch.setattr(setting, "_git", lambda folder, command, *words: said[command])
+    fields = {"status": "", "rev-parse": "0123456789ab"}
+    monkeypatch.setattr(setting, "_git", lambda folder, command, *words: fields[command])
     monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path / "kernels_cache")
     assert setting.commit() == "unknown"
     (tmp_path / ".git").touch()
     assert setting.commit() == "0123456789ab"
-    said["status"] = " M bitsynth/spec/matmul.py"
+    fields["status"] = " M bitsynth/spec/matmul.py"
     assert setting.commit() == "0123456789ab+changes"
 
 

@@ -176,8 +176,8 @@ def test_rows_are_pairs_on_every_processor(kernel, cpu):
 
 def test_a_flush_wants_few_registers():
     """Of three tiles of two rows by 64 columns, 32 registers: each is stored before the next is loaded."""
-    made = get_kernel("neon", 2, 1, method="pairs", channels=64)
-    flush = made.files[f"{made.name}.c"].partition("/* Flush:")[2].partition("_sizes")[0]
+    kernel = get_kernel("neon", 2, 1, method="pairs", channels=64)
+    flush = kernel.files[f"{kernel.name}.c"].partition("/* Flush:")[2].partition("_sizes")[0]
     found = re.findall(r"(load|store)_u32x4\((?:from|to)_(\d(?: \+ \d+)?)", flush)
     assert [kind for kind, _ in found] == ["load", "store"] * 96
     assert [place for kind, place in found if kind == "load"] == [place for kind, place in found if kind == "store"]

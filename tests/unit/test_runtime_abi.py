@@ -35,15 +35,15 @@ def enumerators(text, ctype):
 
 def fields(text, struct):
     """Name and type of each field, in order; a pointer's type ends with *."""
-    made = []
+    items = []
     for declaration in filter(None, map(str.strip, body(text, f"struct {struct}").split(";"))):
         first, *others = declaration.split(",")
         ctype, first = re.fullmatch(r"(.*?[ *])(\w+(?:\[\d*\])?)", first).groups()
         pointers = "*" * ctype.count("*")
         base = ctype.replace("*", "").strip()
         names = [f"{pointers}{first}", *map(str.strip, others)]
-        made += [(name.lstrip("* "), base + " *" * name.count("*")) for name in names]
-    return made
+        items += [(name.lstrip("* "), base + " *" * name.count("*")) for name in names]
+    return items
 
 
 def mismatches(header):
@@ -82,11 +82,11 @@ def test_another_header_is_told_apart(old, new, what):
 
 def test_a_description_has_every_number_in_its_place():
     numbers = {name: ENUMS[name].words[-1] if name in ENUMS else i for i, (name, _) in enumerate(NUMBERS)}
-    made = describe(numbers, {"padding": 64})
+    description = describe(numbers, {"padding": 64})
     sizes = [len(ENUMS[name].words) - 1 if name in ENUMS else i for i, (name, _) in enumerate(NUMBERS)]
     starts = [64 if name == "padding" else -1 for name, _ in ARRAYS]
-    assert made == [*sizes, *starts, 0, 0, 0]
-    assert shape_of(np.array([*made[:-3], 7, 8, 9], np.int64)) == (7, 8, 9)
+    assert description == [*sizes, *starts, 0, 0, 0]
+    assert shape_of(np.array([*description[:-3], 7, 8, 9], np.int64)) == (7, 8, 9)
 
 
 def test_what_is_not_said_is_0_or_the_first_word():

@@ -140,9 +140,9 @@ def test_tiles_of_a_call_overlap_out_of_order():
     found = kernel("neon", "popcount", 1, 1)
     assert (found.columns, predicted.tiles_of_call(found)) == (8, 8)
     for cpu, least, most in (("a53", 0.99, 1.01), ("a72", 0.8, 0.97)):
-        told = predicted.cycles_per_128_mac(NEON, found, cpu)
-        assert told == predicted.call_cycles(NEON, found, cpu, tiles=8) * 128 / (8 * found.rows * found.columns * 576)
-        assert least < told / predicted.tile_cycles_per_128_mac(NEON, found, cpu) < most
+        facts = predicted.cycles_per_128_mac(NEON, found, cpu)
+        assert facts == predicted.call_cycles(NEON, found, cpu, tiles=8) * 128 / (8 * found.rows * found.columns * 576)
+        assert least < facts / predicted.tile_cycles_per_128_mac(NEON, found, cpu) < most
 
 
 @pytest.mark.parametrize("order", ["rows", "steps"])
@@ -175,8 +175,8 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     check_shape(NEON, ordered)
     check_order(ordered)
     for loop in ordered.passes:
-        made = pipelining.pipeline_loop(ordered, loop)
-        assert sorted(map(str, [*made.prologue, *made.tail])) == sorted(lines(made.flat.steps))
+        pipelined = pipelining.pipeline_loop(ordered, loop)
+        assert sorted(map(str, [*pipelined.prologue, *pipelined.tail])) == sorted(lines(pipelined.flat.steps))
     assert predicted.call_cycles(NEON, ordered, "a53") < predicted.call_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
@@ -190,26 +190,26 @@ LOOPS = {(1, 1): 1.01, (2, 1): 1, (2, 2): 1, (3, 2): 1, (4, 1): 1.04, (3, 3): 1.
 def test_no_order_of_a_loop_would_gain_much(widths):
     found = bitsynth.get_kernel("neon", *widths, cpu="a53").on("a53").entry.kernel
     for loop in found.passes:
-        made = pipelining.pipeline_loop(found, loop)
-        turn = [issue(NEON, "a53", step, made.becomes) for step, _ in made.body]
-        some, more = (scoreboard.run_blocks(NEON.rules("a53"), [turn] * n)[0] for n in (20, 40))
-        assert more - some <= LOOPS[widths] * 20 * max(busy(NEON.rules("a53"), turn).values())
+        pipelined = pipelining.pipeline_loop(found, loop)
+        round_number = [issue(NEON, "a53", step, pipelined.becomes) for step, _ in pipelined.body]
+        some, more = (scoreboard.run_blocks(NEON.rules("a53"), [round_number] * n)[0] for n in (20, 40))
+        assert more - some <= LOOPS[widths] * 20 * max(busy(NEON.rules("a53"), round_number).values())
 
 
-def _swapped(turns, k, later):
+def _swapped(breakpoints, k, later):
     """The turns with line k ahead or not, or in the place of the one before it."""
-    step, ahead_ = turns[k]
-    changed = [(step, not ahead_)] if later else [turns[k], turns[k - 1]]
-    return (*turns[: k + 1 - len(changed)], *changed, *turns[k + 1 :])
+    step, ahead_ = breakpoints[k]
+    changed = [(step, not ahead_)] if later else [breakpoints[k], breakpoints[k - 1]]
+    return (*breakpoints[: k + 1 - len(changed)], *changed, *breakpoints[k + 1 :])
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
     ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
-    made = pipelining.pipeline_loop(ordered, ordered.passes[0])
+    pipelined = pipelining.pipeline_loop(ordered, ordered.passes[0])
     refuted = 0
-    for k in range(1, len(made.body), 7):
-        wrong = pipelining.PipelinedLoop(made.copies, made.flat, _swapped(made.body, k, later))
+    for k in range(1, len(pipelined.body), 7):
+        wrong = pipelining.PipelinedLoop(pipelined.copies, pipelined.flat, _swapped(pipelined.body, k, later))
         monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_, wrong=wrong: wrong)
         try:
             check_order(ordered)
@@ -222,10 +222,14 @@ def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
 def test_an_order_with_other_loads_is_refuted(monkeypatch, forged):
     """A row that is loaded as it lies is not what is repeated over a register."""
     ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
-    made = pipelining.pipeline_loop(ordered, ordered.passes[0])
-    k, (step, later) = next((k, turn) for k, turn in enumerate(made.body) if turn[0].dst.role is Role.ROW)
+    pipelined = pipelining.pipeline_loop(ordered, ordered.passes[0])
+    k, (step, later) = next(
+        (k, round_number) for k, round_number in enumerate(pipelined.body) if round_number[0].dst.role is Role.ROW
+    )
     other = change(step, op=ordered.memory.load) if forged == "form" else change(step, dst="a7_7")
-    wrong = pipelining.PipelinedLoop(made.copies, made.flat, (*made.body[:k], (other, later), *made.body[k + 1 :]))
+    wrong = pipelining.PipelinedLoop(
+        pipelined.copies, pipelined.flat, (*pipelined.body[:k], (other, later), *pipelined.body[k + 1 :])
+    )
     monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_: wrong)
     with pytest.raises(Refuted, match="in another form" if forged == "form" else "is no instruction of a step"):
         check_order(ordered)

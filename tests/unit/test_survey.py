@@ -147,7 +147,7 @@ def test_workers_find_the_same():
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said"),
+    ("argv", "code", "message"),
     [
         (["--isa", "sparc"], 2, "unknown instruction set 'sparc'"),
         (["--isa", "neon", "--cpu", "zen5"], 2, "neon knows a53, a72, a76; instruction sets of zen5: avx2, avx512"),
@@ -160,11 +160,11 @@ def test_workers_find_the_same():
         (["--isa", "neon", "--json", "/proc/none/map.json"], 4, "cannot write to /proc/none"),
     ],
 )
-def test_bad_arguments(capsys, argv, code, said):
+def test_bad_arguments(capsys, argv, code, message):
     assert main(["explore", *argv]) == code
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 

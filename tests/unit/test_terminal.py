@@ -59,9 +59,9 @@ def test_help_is_wrapped_to_the_terminal():
     """Every line of a paragraph but the last is full: the next word does not fit."""
     lines = [line.strip() for line in uncoloured(terminal("tune", "--help", columns=100)[0]).splitlines()]
     start = next(k for k, line in enumerate(lines) if line.startswith("The layers are"))
-    said = list(itertools.takewhile(bool, lines[start:]))
-    assert len(said) > 2
-    for line, after in itertools.pairwise(said):
+    text = list(itertools.takewhile(bool, lines[start:]))
+    assert len(text) > 2
+    for line, after in itertools.pairwise(text):
         assert len(line) + 1 + len(after.split()[0]) > 97
 
 
@@ -96,9 +96,9 @@ HARMLESS = r"\x1b]0;owned\x1b[2J\x9b31m\u202egpj"
 
 
 def test_what_others_say_is_shown_and_not_obeyed(capsys):
-    made = output.table("name")
-    made.add_row(HOSTILE)
-    output.write(made, HOSTILE, Text(HOSTILE))
+    result = output.table("name")
+    result.add_row(HOSTILE)
+    output.write(result, HOSTILE, Text(HOSTILE))
     output.error(HOSTILE)
     output.warning(HOSTILE)
     shown = capsys.readouterr()

@@ -35,12 +35,12 @@ def test_weights_that_dot_products_take_by_lane_are_a_byte_each(widths: tuple[in
 
 def test_the_a53_has_the_most_rows_that_are_nearly_the_quickest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a form of some more rows gains nothing by itself."""
-    made = cached_kernel(get_kernel("neon", 1, 1).spec, KernelOptions(model="a53"))
-    assert made.on("a53").entry.kernel.rows == 10
-    told = {12: 5.0, 10: 5.0, 8: 4.05, 6: 4.0, 5: 4.5, 4: 4.0}
-    monkeypatch.setattr(quickest, "tile_cycles_per_128_mac", lambda _isa, kernel, _cpu: told[kernel.rows])
+    result = cached_kernel(get_kernel("neon", 1, 1).spec, KernelOptions(model="a53"))
+    assert result.on("a53").entry.kernel.rows == 10
+    facts = {12: 5.0, 10: 5.0, 8: 4.05, 6: 4.0, 5: 4.5, 4: 4.0}
+    monkeypatch.setattr(quickest, "tile_cycles_per_128_mac", lambda _isa, kernel, _cpu: facts[kernel.rows])
     monkeypatch.setattr(quickest, "_with_room", lambda kernel: kernel)
-    assert made.on("a53").entry.kernel.rows == 8
+    assert result.on("a53").entry.kernel.rows == 8
 
 
 def test_pairs_for_the_a53_have_ten_rows_by_32_columns() -> None:

@@ -114,13 +114,13 @@ def test_threads_take_what_was_tuned_for_one_in_bands_of_their_own():
 def test_bands_keep_threads_busy(threads, rows, gather, bands):
     """Each has a band at least, and the last to end no more than an eighth more to do than the others on average."""
     before = LayerSchedule("avx2", "lookup", 64, gather, band_rows=bands)
-    made = before.among(threads, rows)
-    if made == before:
+    result = before.among(threads, rows)
+    if result == before:
         return
     assert gather != "indirect"
-    assert 1 <= made.band_rows <= (bands or rows)
+    assert 1 <= result.band_rows <= (bands or rows)
     share = -(-rows // threads)
-    assert made.band_rows <= share
+    assert result.band_rows <= share
     assert rows / (threads * share) >= (7 / 8 if gather == "im2col" else 1)
 
 
@@ -146,9 +146,9 @@ def test_a_kernel_of_narrower_words(skip_isa):
     store(result(WIDE, schedule=NARROW), paths.user_schedules())
     assert layer(isa="avx512").schedule == layer(isa="auto").schedule == NARROW
     assert layer(isa="avx2").schedule == default_of(TASK)
-    said = layer(isa="avx512").explain()
-    assert "avx2 popcount, unrolled 2 times, outer bit axis, direct, pixels first (tuned on Zen, 0.50 of" in said
-    assert "kernel    bs_mm_a2u_w1b_s32_avx2_4x8x32_u2_outer: " in said
+    explanation = layer(isa="avx512").explain()
+    assert "avx2 popcount, unrolled 2 times, outer bit axis, direct, pixels first (tuned on Zen, 0.50 of" in explanation
+    assert "kernel    bs_mm_a2u_w1b_s32_avx2_4x8x32_u2_outer: " in explanation
 
 
 def test_a_kernel_of_wider_words_cannot_be_run():
@@ -220,8 +220,8 @@ def test_a_result_of_another_kernel_is_stale(whose):
 def test_a_digest_is_of_the_program_alone():
     """Not of the certificate or the cost, which are said in words that may change."""
     entry = TASK.entry(default_of(TASK))
-    said = msgspec.structs.replace(entry.certificate, minimality=("other words",))
-    assert msgspec.structs.replace(entry, certificate=said).kernel.digest == entry.kernel.digest
+    text = msgspec.structs.replace(entry.certificate, minimality=("other words",))
+    assert msgspec.structs.replace(entry, certificate=text).kernel.digest == entry.kernel.digest
     assert msgspec.structs.replace(entry.kernel, unroll=2).digest != entry.kernel.digest
     assert from_json(to_json(entry.kernel), Kernel).digest == entry.kernel.digest
 
@@ -285,9 +285,9 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
     with pytest.warns(BitsynthWarning, match=message) as caught:
         taken = [known for known, why_not in find_tuned(TASK) if not why_not]
     assert taken == [result(block_rows=3)]
-    (said,) = (str(w.message) for w in caught)
-    assert str(path) in said
-    assert said.endswith("; `bitsynth tune` makes it anew")
+    (text,) = (str(w.message) for w in caught)
+    assert str(path) in text
+    assert text.endswith("; `bitsynth tune` makes it anew")
 
 
 @pytest.mark.parametrize("damage", [Path.mkdir, os.mkfifo, lambda path: path.write_text("{")])

@@ -210,12 +210,12 @@ def test_the_default_stays_where_nothing_is_faster(reopen):
 
 
 def test_progress_tells_the_best_and_what_is_tried(reopen):
-    told = []
-    tune(reopen(), Pretended(), 12, lambda *what: told.append(what))
-    assert told[0] == (f"1 of 12, now {default_of(TASK)}", 0, 12)
-    assert told[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
-    assert told[12][0].startswith("the best once more, best 0.00")
-    assert [(done, total) for _, done, total in told] == [(n, 12) for n in range(13)]
+    messages = []
+    tune(reopen(), Pretended(), 12, lambda *what: messages.append(what))
+    assert messages[0] == (f"1 of 12, now {default_of(TASK)}", 0, 12)
+    assert messages[1][0].startswith("2 of 12, best 0.0010 ms, 1.00 of default, now avx2 ")
+    assert messages[12][0].startswith("the best once more, best 0.00")
+    assert [(done, total) for _, done, total in messages] == [(n, 12) for n in range(13)]
 
 
 @pytest.mark.slow

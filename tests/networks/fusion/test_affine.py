@@ -39,16 +39,16 @@ def affine_group(factors, zero, bits):
 )
 def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole, zero):
     graph, group = affine_group(most * rng.uniform(-1, 1, 6), zero, bits)
-    (given,), (made,) = group.inputs, group.outputs
+    (given,), (result,) = group.inputs, group.outputs
     shape = graph.edges[given].shape
     source = Buffer(given, graph.edges[given], group.reads(given)[0], "input")
-    out = Buffer(made, graph.edges[made], group.writes(made)[0], "output")
-    buffers = {given: source, made: out}
+    out = Buffer(result, graph.edges[result], group.writes(result)[0], "output")
+    buffers = {given: source, result: out}
     step = group.step(buffers)
     assert group.fits == whole
-    net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (made,)))
+    net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (result,)))
     x = np.where(rng.integers(0, 2, shape), values_of(graph, rng)[given], rng.integers(-40, 41, shape))
-    want = run(graph, {given: x})[made]
+    want = run(graph, {given: x})[result]
     assert len(np.unique(want)) > 1
     got = net({given: source.format.write(x).reshape(shape)})
     np.testing.assert_array_equal(out.read(np.asarray(got).reshape(-1)), want)

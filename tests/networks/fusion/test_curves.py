@@ -36,8 +36,8 @@ def bent(gains, biases, grid, scale=STEP, function="sigmoid", reference="exact")
     x = small.codes("x", SHAPE, -END, END, 1 / 128)
     gain, bias = (small.constant(np.array(k, np.float32).reshape(1, -1, 1, 1)) for k in (gains, biases))
     line = small.add("add", small.add("mul", x, gain), bias)
-    made = small.add("mul", line, small.add(function, line))
-    graph = small.build((small.quantized(made, scale, float(zero), low, high),))
+    edge = small.add("mul", line, small.add(function, line))
+    graph = small.build((small.quantized(edge, scale, float(zero), low, high),))
     def_use = DefUse(graph, NetworkTarget("avx2"))
     return def_use, next(find_forks(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
 
@@ -83,8 +83,8 @@ def hard_swish(gains, biases, grid, scale):
     gain, bias = (small.constant(np.array(k, np.float32).reshape(1, -1, 1, 1)) for k in (gains, biases))
     line = small.add("add", small.add("mul", x, gain), bias)
     gate = small.add("clip", small.add("add", line, small.constant(np.float32(3))), low=0.0, high=6.0)
-    made = small.add("div", small.add("mul", line, gate), small.constant(np.float32(6)))
-    graph = small.build((small.quantized(made, scale, float(zero), low, high),))
+    edge = small.add("div", small.add("mul", line, gate), small.constant(np.float32(6)))
+    graph = small.build((small.quantized(edge, scale, float(zero), low, high),))
     def_use = DefUse(graph, NetworkTarget("avx2"))
     return def_use, next(find_forks(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
 
@@ -115,12 +115,12 @@ def test_c_is_the_reference(rng):
     def_use, chain, operand = bent(rng.uniform(-2, 2, CHANNELS), rng.normal(size=CHANNELS), GRIDS[0])
     graph = def_use.graph
     group = CurveGroup(def_use, chain, find_curve(graph, chain, operand), operand)
-    made = Buffer(chain.end, graph.edges[chain.end], group.writes(chain.end)[0], "output")
-    buffers = {"x": Buffer("x", graph.edges["x"], group.reads("x")[0], "input"), chain.end: made}
+    buffer = Buffer(chain.end, graph.edges[chain.end], group.writes(chain.end)[0], "output")
+    buffers = {"x": Buffer("x", graph.edges["x"], group.reads("x")[0], "input"), chain.end: buffer}
     net = Network(NetworkProgram(graph, "avx2", 1, (group.step(buffers),), buffers, ("x",), (chain.end,)))
     for x in (rng.integers(-END, END + 1, SHAPE), np.full(SHAPE, END), np.full(SHAPE, -END)):
         got = net({"x": buffers["x"].format.write(x).reshape(SHAPE)})
-        np.testing.assert_array_equal(made.read(np.asarray(got).reshape(-1)), run(graph, {"x": x})[chain.end])
+        np.testing.assert_array_equal(buffer.read(np.asarray(got).reshape(-1)), run(graph, {"x": x})[chain.end])
 
 
 def test_a_turn_in_a_wrong_place_is_refused():
@@ -130,11 +130,11 @@ def test_a_turn_in_a_wrong_place_is_refused():
     assert found.breakpoints.size > 100
     assert found.holds(1e-7)
     for k in (0, found.breakpoints.size // 2, -1):
-        breakpoints, made = found.breakpoints.copy(), found.results.copy()
+        breakpoints, result = found.breakpoints.copy(), found.results.copy()
         breakpoints[k] += 1e-5
-        made[k] += 1
+        result[k] += 1
         assert not replace(found, breakpoints=breakpoints).holds(1e-7)
-        assert not replace(found, results=made).holds(1e-7)
+        assert not replace(found, results=result).holds(1e-7)
 
 
 @pytest.mark.parametrize("reference", ["onnxruntime", "onnx"])

@@ -118,9 +118,9 @@ REFUSED: dict[str, Any] = {
 def test_scales_of_several_places(rng, places, moves):
     """Of channels they are told apart, but not behind what makes other channels; of columns they are not."""
     small = Small()
-    made = square(small, small.codes("x", (1, 3, 4, 4), -4, 3, 2.0 ** np.arange(math.prod(places)).reshape(places)))
-    made = small.add("reshape", made, sizes=(1, 48)) if moves else made
-    graph = small.build((small.quantized(made, 2.1),))
+    result = square(small, small.codes("x", (1, 3, 4, 4), -4, 3, 2.0 ** np.arange(math.prod(places)).reshape(places)))
+    result = small.add("reshape", result, sizes=(1, 48)) if moves else result
+    graph = small.build((small.quantized(result, 2.1),))
     group = matched(graph, match_forks)
     assert (group is not None) == (places[1] > 1 and not moves)
     if group:

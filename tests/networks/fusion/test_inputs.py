@@ -74,7 +74,7 @@ QUICK = ("bytes", "few", "normalized", "flattened")
 
 def networks(reference, cases):
     """One of all cases, each of an input and an output of its own."""
-    small, made = Small(reference), []
+    small, result = Small(reference), []
     for case in cases:
         options = CASES[case]
         chain = options.get("chain", "")
@@ -82,15 +82,15 @@ def networks(reference, cases):
             every_kind = case == "normalized" or (cases is CASES and case == "bytes")
             if kind == "colours" or every_kind:
                 at = chained(small, f"{case}, {kind}", shape, chain)
-                made.append(small.quantized(at, **{k: v for k, v in options.items() if k != "chain"}))
-    return small.build(tuple(made))
+                result.append(small.quantized(at, **{k: v for k, v in options.items() if k != "chain"}))
+    return small.build(tuple(result))
 
 
 def near_turns(group, shape, rng):
     """Numbers at thresholds, beside them, and anywhere."""
     step_function = group.step_function
-    beside = step_function.thresholds + rng.integers(-1, 2, step_function.thresholds.shape)
-    breakpoints = float_of(beside.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
+    others = step_function.thresholds + rng.integers(-1, 2, step_function.thresholds.shape)
+    breakpoints = float_of(others.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
     anywhere = rng.normal(scale=np.abs(breakpoints[np.abs(breakpoints) < 1e30]).max() + 1e-9, size=shape)
     return np.where(rng.random(shape) < 0.7, rng.choice(breakpoints, shape), floats(anywhere)).astype(np.float32)
 

@@ -29,8 +29,8 @@ def activated(reference, function, grid, shape, scale=0.11):
     low, high, step = grid
     small = Small(reference)
     x = small.codes("x", shape, low, high, scale, 0.0, step)
-    made = small.add(function, x, **FUNCTIONS[function])
-    return small, small.quantized(made, 0.031, 17.0)
+    edge = small.add(function, x, **FUNCTIONS[function])
+    return small, small.quantized(edge, 0.031, 17.0)
 
 
 @settings(max_examples=12)
@@ -41,8 +41,8 @@ def activated(reference, function, grid, shape, scale=0.11):
     st.sampled_from([(2, 3, 4, 5), (1, 64, 3), (3, 70)]),
 )
 def test_any_function_of_codes_becomes_a_table(reference, function, grid, shape):
-    small, made = activated(reference, function, grid, shape)
-    graph = small.build((made,))
+    small, result = activated(reference, function, grid, shape)
+    graph = small.build((result,))
     agree(graph, matched(graph, match_lookup), np.random.default_rng(0))
 
 
@@ -52,9 +52,9 @@ def test_a_function_a_channel(rng, shape):
     small = Small()
     x = small.codes("x", shape, 0, 15, 0.3)
     axes = [1] * (len(shape) - 2)
-    made = small.add("mul", x, small.constant(floats([0.5, -1.3, 2]).reshape(1, 3, *axes)))
-    made = small.add("add", made, small.constant(floats([0.1, 4, -1]).reshape(3, *axes)))
-    graph = small.build((small.quantized(made, 0.25, 3.0, 0, 15),))
+    edge = small.add("mul", x, small.constant(floats([0.5, -1.3, 2]).reshape(1, 3, *axes)))
+    edge = small.add("add", edge, small.constant(floats([0.1, 4, -1]).reshape(3, *axes)))
+    graph = small.build((small.quantized(edge, 0.25, 3.0, 0, 15),))
     whole(graph, match_lookup, rng)
 
 
@@ -89,9 +89,9 @@ def test_what_changes_nothing_is_the_same_memory(rng, low, high, alias):
     """A ReLU of what is not below 0, on another scale, of another shape."""
     small = Small()
     x = small.codes("x", (1, 6, 1, 1), low, int(high), 0.5)
-    made = small.add("relu", small.add("mul", x, small.constant(floats(2.0))))
-    made = made if high in (5, 7) else small.quantized(made, 2.0, 0.0, 0, 7)
-    graph = small.build((small.add("reshape", made, sizes=(1, 6)),))
+    edge = small.add("relu", small.add("mul", x, small.constant(floats(2.0))))
+    edge = edge if high in (5, 7) else small.quantized(edge, 2.0, 0.0, 0, 7)
+    graph = small.build((small.add("reshape", edge, sizes=(1, 6)),))
     group = matched(graph, match_lookup)
     agree(graph, group, rng)
     assert group

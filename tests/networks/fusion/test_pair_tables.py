@@ -31,15 +31,15 @@ def of(small, name, grid, shape=(1, 3, 5, 4)):
 )
 def test_any_function_of_two(reference, function, first, second, shape):
     small = Small(reference)
-    made = small.add(function, of(small, "x", first, shape), of(small, "y", second, shape))
-    graph = small.build((small.quantized(small.add("relu", made), 0.3, 2.0, 0, 63),))
+    edge = small.add(function, of(small, "x", first, shape), of(small, "y", second, shape))
+    graph = small.build((small.quantized(small.add("relu", edge), 0.3, 2.0, 0, 63),))
     whole(graph, match_pair_node, np.random.default_rng(0))
 
 
 def scaled(small, edge, factor):
     """Codes on another grid, as integerized networks have them before they are added."""
-    made = small.add("mul", edge, small.constant(np.float32(factor)))
-    return small.add("clip", small.add("round", made, rounding="FLOOR"), low=0, high=255)
+    result = small.add("mul", edge, small.constant(np.float32(factor)))
+    return small.add("clip", small.add("round", result, rounding="FLOOR"), low=0, high=255)
 
 
 def test_with_chains_before_it(rng):

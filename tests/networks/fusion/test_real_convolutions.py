@@ -36,12 +36,12 @@ def convolved_twice(small, name, rng, options):
     axes = [1] * (len(shape) - 2)
     x = small.input(name, shape, "float32", Reals())
     weights = rng.integers(-3, 4, (channels, shape[1], *first.kernel))
-    made = small.add("conv", x, small.constant(np.float32(weights)), window=first, groups=1)
-    made = small.add("add", made, small.constant(np.float32(rng.integers(-9, 9, (channels, *axes)) / 4)))
+    edge = small.add("conv", x, small.constant(np.float32(weights)), window=first, groups=1)
+    edge = small.add("add", edge, small.constant(np.float32(rng.integers(-9, 9, (channels, *axes)) / 4)))
     weights = rng.integers(-3, 4, (3, channels, *options["then"]))
     behind = window(options["then"], (2,) * len(axes), (0,) * len(axes))
     return small.quantized(
-        small.add("conv", made, small.constant(np.float32(weights)), window=behind, groups=1), 8.0, 7.0, 0, 15
+        small.add("conv", edge, small.constant(np.float32(weights)), window=behind, groups=1), 8.0, 7.0, 0, 15
     )
 
 
@@ -53,12 +53,12 @@ def convolved(small, name, rng, options):
     axes = [1] * (len(shape) - 2)
     whole = rng.integers(-7, 8, (channels, shape[1], *window.kernel))
     scales = np.float32(2.0 ** rng.integers(-3, 2, (channels, 1, *axes)) * rng.choice([1, 0.3]))
-    made = small.add("conv", x, small.constant((whole * scales).astype(np.float32)), window=window, groups=1)
+    edge = small.add("conv", x, small.constant((whole * scales).astype(np.float32)), window=window, groups=1)
     gains = np.float32(rng.choice([1, -0.5, 1.7 if floors else 0, 1.7], channels)).reshape(-1, *axes)
-    made = small.add("add", small.add("mul", made, small.constant(gains)), small.constant(np.float32(0.25)))
+    edge = small.add("add", small.add("mul", edge, small.constant(gains)), small.constant(np.float32(0.25)))
     if floors:
-        return small.add("clip", small.add("round", made, rounding="FLOOR"), low=0, high=high)
-    return small.quantized(made, 0.5, 3.0, 0, high)
+        return small.add("clip", small.add("round", edge, rounding="FLOOR"), low=0, high=high)
+    return small.quantized(edge, 0.5, 3.0, 0, high)
 
 
 @pytest.mark.parametrize("cases", [("line", "floors"), pytest.param(tuple(CASES), marks=pytest.mark.slow)])

@@ -55,8 +55,8 @@ def test_levels_are_those_of_the_chain(model, rng):
     signs = np.where(step_function.rising, 1.0, -1.0)
     at = np.where(np.isfinite(numbers), numbers * signs[:, None], 0).T
     points = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.normal(size=(9, CHANNELS))])
-    made = step_function.least + ((points * signs)[..., None] >= numbers).sum(-1)
-    np.testing.assert_array_equal(made, Oracle(graph, step_function.chain, doubles=True)(points))
+    result = step_function.least + ((points * signs)[..., None] >= numbers).sum(-1)
+    np.testing.assert_array_equal(result, Oracle(graph, step_function.chain, doubles=True)(points))
 
 
 @pytest.mark.parametrize(("levels", "first", "step"), [(1, 1, -1), (3, 0, 1), (31, 31, -1)])
