@@ -99,9 +99,9 @@ def run(program, *paths):
     return done.returncode, done.stderr
 
 
-def run_all(m, flags, made):
+def run_all(m, flags, result):
     """What went wrong in `drawn` cases."""
-    found = [run(driver(m, flags, programs), *paths) for programs, paths in made.items()]
+    found = [run(driver(m, flags, programs), *paths) for programs, paths in result.items()]
     return [x for x in found if x != (0, "")]
 
 

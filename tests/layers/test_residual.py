@@ -42,11 +42,11 @@ def epilogue(rng, name, **options):
     return Rescale(scale, zero_point=100, **options) if name == "rescale" else Scale(scale, 0.25, **options)
 
 
-def channels_last(layer, made):
+def channels_last(layer, result):
     """Results (N, H, W, C) of any layout."""
     if layer.out_layout == "packed":
-        return unpack(made)
-    return made.transpose(0, 2, 3, 1) if layer.out_layout == "NCHW" else made
+        return unpack(result)
+    return result.transpose(0, 2, 3, 1) if layer.out_layout == "NCHW" else result
 
 
 def check(kind, name, isa="avx2", seed=0, layouts=("NHWC", "NCHW", "packed"), **options: Any):

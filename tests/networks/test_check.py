@@ -16,7 +16,7 @@ from bitsynth.network.check import comparison
 
 
 @pytest.fixture
-def made():
+def onnx_model():
     """A convolution of codes of 2 bits, its sums through a sigmoid as codes of 3."""
     nodes = [
         node("Quant", "x s z two", "q", domain=QONNX, signed=0, narrow=0),
@@ -30,9 +30,9 @@ def made():
 
 
 @pytest.fixture
-def net(made, monkeypatch):
+def net(onnx_model, monkeypatch):
     """A network that does not compile, but gives what the reference does, one code of `y` aside."""
-    found = bitsynth.compile(made, isa="avx2")
+    found = bitsynth.compile(onnx_model, isa="avx2")
 
     def trace(given):
         values = run(found.graph, given)
@@ -56,14 +56,14 @@ def missing(model):
     raise ImportError("no package")
 
 
-def test_what_differs_is_counted(net, made, monkeypatch):
+def test_what_differs_is_counted(net, onnx_model, monkeypatch):
     found = {
         "onnxruntime": peer(q=lambda x: np.clip(np.rint(x / 0.5), 0, 3) * 0.5, c=np.zeros((1, 2, 2, 3)), y=np.ones(3)),
         "onnx": broken,
         "qonnx": missing,
     }
     monkeypatch.setattr(comparison, "PEERS", found)
-    result = check.check_network(net, made, check.draw(net.graph, 2))
+    result = check.check_network(net, onnx_model, check.draw(net.graph, 2))
     edges = {e.edge: e for e in result.edges}
     assert result.first == edges["y"]
     assert (edges["y"].differ, edges["y"].elements) == ({"C": 2, "onnxruntime": 24}, 24)
@@ -75,15 +75,15 @@ def test_what_differs_is_counted(net, made, monkeypatch):
     assert not result.as_json()["agrees"]
 
 
-def test_a_peer_that_ends_is_left_out(net, made, monkeypatch):
+def test_a_peer_that_ends_is_left_out(net, onnx_model, monkeypatch):
     monkeypatch.setattr(comparison, "PEERS", {"onnx": peer(q=lambda x: x.nothing)})
-    result = check.check_network(net, made, check.draw(net.graph, 1))
+    result = check.check_network(net, onnx_model, check.draw(net.graph, 1))
     assert "AttributeError" in result.left_out["onnx"]
     assert result.peers == ("C",)
 
 
-def test_random_inputs_meet_each_code_and_ties(made):
-    graph = read(made)
+def test_random_inputs_meet_each_code_and_ties(onnx_model):
+    graph = read(onnx_model)
     ordinary, tied = check.draw(graph, 2)
     assert ordinary["x"].dtype == tied["x"].dtype == np.float32
     assert {code for inputs in (ordinary, tied) for code in run(graph, inputs)["q"].flat} == {0, 1, 2, 3}
@@ -133,9 +133,9 @@ def test_inputs_are_drawn_with_ties_and_without(rounding, scale, bits):
 
 
 @pytest.fixture
-def right(made, monkeypatch):
+def right(onnx_model, monkeypatch):
     """A network that does not compile, but gives what the reference does."""
-    found = bitsynth.compile(made, isa="avx2")
+    found = bitsynth.compile(onnx_model, isa="avx2")
 
     def trace(given):
         values = run(found.graph, given)
@@ -150,10 +150,10 @@ def rounds_ties_up(inputs):
     return np.clip(np.floor(inputs["x"] / 0.5 + 0.5), 0, 3) * 0.5
 
 
-def test_what_differs_on_ties_is_counted_apart(right, made, monkeypatch):
+def test_what_differs_on_ties_is_counted_apart(right, onnx_model, monkeypatch):
     monkeypatch.setattr(comparison, "PEERS", {"onnxruntime": lambda model: lambda x: {"q": rounds_ties_up(x)}})
     inputs = check.draw(right.graph, 4)
-    result = check.check_network(right, made, inputs)
+    result = check.check_network(right, onnx_model, inputs)
     q = {e.edge: e for e in result.edges}["q"]
     wrong = [
         np.count_nonzero(rounds_ties_up(feed) != run(right.graph, feed).floats("q"))
@@ -167,15 +167,15 @@ def test_what_differs_on_ties_is_counted_apart(right, made, monkeypatch):
     assert result.first is None
 
 
-def test_a_fault_of_the_c_counts_on_ties_too(net, made):
+def test_a_fault_of_the_c_counts_on_ties_too(net, onnx_model):
     tied = [feed for feed in check.draw(net.graph, 2) if check.on_ties(net.graph, feed)]
-    first = check.check_network(net, made, tied).first
+    first = check.check_network(net, onnx_model, tied).first
     assert (first.edge, first.differ["C"], first.ordinary["C"]) == ("y", 1, 0)
 
 
-def test_the_command_reports_ties_apart_and_ends_with_0(right, made, tmp_path, ended, monkeypatch):
+def test_the_command_reports_ties_apart_and_ends_with_0(right, onnx_model, tmp_path, ended, monkeypatch):
     path = tmp_path / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(onnx_model, path)
     monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: right)
     monkeypatch.setattr(comparison, "PEERS", {"onnxruntime": lambda model: lambda x: {"q": rounds_ties_up(x)}})
     out, _ = ended(0, "check", str(path), "--count", "4")
@@ -204,8 +204,8 @@ def test_numbers_reach_as_far_as_what_limits_integers(rng):
     assert x.max() < 20
 
 
-def test_inputs_of_a_file(made, tmp_path):
-    graph, path = read(made), tmp_path / "x.npz"
+def test_inputs_of_a_file(onnx_model, tmp_path):
+    graph, path = read(onnx_model), tmp_path / "x.npz"
     x = np.arange(60, dtype=np.float64).reshape(3, 1, 4, 5)
     np.savez(path, x=x, labels=[1, 0, 2])
     found = check.read_inputs(graph, path)
@@ -221,8 +221,8 @@ def test_inputs_of_a_file(made, tmp_path):
     assert len(check.read_inputs(graph, tmp_path / "x.npy")) == 3
 
 
-def test_damaged_inputs_are_refused(made, tmp_path):
-    graph, path = read(made), tmp_path / "x.npz"
+def test_damaged_inputs_are_refused(onnx_model, tmp_path):
+    graph, path = read(onnx_model), tmp_path / "x.npz"
     np.savez_compressed(path, x=np.zeros((9, 1, 4, 5)))
     whole = path.read_bytes()
     for data in (b"", b"no archive", whole[:-5], whole[:50], whole[:60] + bytes(20) + whole[80:]):
@@ -236,16 +236,16 @@ def test_damaged_inputs_are_refused(made, tmp_path):
         check.read_inputs(graph, tmp_path / "absent.npz")
 
 
-def test_bad_input_ends_with_2(made, tmp_path, fails):
+def test_bad_input_ends_with_2(onnx_model, tmp_path, fails):
     path = tmp_path / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(onnx_model, path)
     assert "cannot read" in fails(2, "check", str(path), "--data", str(tmp_path / "none.npz"), "--isa", "avx2")
 
 
 @pytest.mark.slow
-def test_a_network_is_checked(made, tmp_path, ended):
+def test_a_network_is_checked(onnx_model, tmp_path, ended):
     path = tmp_path / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(onnx_model, path)
     out, _ = ended(0, "check", str(path), "--isa", "avx2", "--count", "2")
     assert "C equals the reference" in out
     out, _ = ended(0, "check", str(path), "--isa", "avx2", "--json")
@@ -255,23 +255,23 @@ def test_a_network_is_checked(made, tmp_path, ended):
 
 
 @pytest.mark.slow
-def test_what_differs_ends_with_1(made, net, tmp_path, ended, monkeypatch):
+def test_what_differs_ends_with_1(onnx_model, net, tmp_path, ended, monkeypatch):
     path = tmp_path / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(onnx_model, path)
     monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: net)
     _, err = ended(1, "check", str(path), "--count", "1")
     assert "error: y: 1 of 12 codes differ from the reference exact" in err
 
 
 @pytest.mark.parametrize("array", [np.full((1, 1, 4, 5), "x"), np.zeros((1, 1, 4, 5), np.complex64)])
-def test_data_are_numbers(made, tmp_path, array):
+def test_data_are_numbers(onnx_model, tmp_path, array):
     np.savez(tmp_path / "d.npz", x=array)
     with pytest.raises(SpecError, match=f"x has values of type {array.dtype}; it wants numbers of float32"):
-        check.read_inputs(read(made), tmp_path / "d.npz")
+        check.read_inputs(read(onnx_model), tmp_path / "d.npz")
 
 
-def test_infinite_numbers_lie_on_no_tie(made):
-    assert not sample_inputs.has_ties(read(made), "x", np.full((1, 1, 4, 5), -np.inf))
+def test_infinite_numbers_lie_on_no_tie(onnx_model):
+    assert not sample_inputs.has_ties(read(onnx_model), "x", np.full((1, 1, 4, 5), -np.inf))
 
 
 def test_errors_of_large_operands_of_softmax_are_rounding(rng):

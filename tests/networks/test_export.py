@@ -24,13 +24,13 @@ FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qon
 PATTERNS = {"MatMulInteger", "ConvInteger", "Add", "Cast", "Mul", "Sub", "QuantizeLinear", "Clip"}
 
 
-def joints(graph, made):
+def joints(graph, result):
     """The codes of the network's own edges in a file, as outputs of that."""
     names = [
-        n.output[0] for n in made.graph.node if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
+        n.output[0] for n in result.graph.node if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
     ]
     inner = [n for n in names if n not in graph.outputs]
-    made.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner)
+    result.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner)
     return inner
 
 
@@ -58,10 +58,10 @@ def require_same(graph, count=3, *, shifts=False):
     return operators, inner
 
 
-def quant(given, made, bits, signed=0, rounding="ROUND"):
-    name = f"{given}_{made}"
+def quant(given, result, bits, signed=0, rounding="ROUND"):
+    name = f"{given}_{result}"
     attributes = {"signed": signed, "narrow": int(bits > 1 and signed), "rounding_mode": rounding}
-    return node("Quant", f"{given} {made}_s zero {made}_b", made, domain=QONNX, name=name, **attributes)
+    return node("Quant", f"{given} {result}_s zero {result}_b", result, domain=QONNX, name=name, **attributes)
 
 
 def test_a_reshape_before_the_next_product_stays(rng):

@@ -24,10 +24,10 @@ def plain_steps(net):
     return [(step, nodes) for step, nodes in steps if all(TABLE[n.op].kind in ("elementwise", "step") for n in nodes)]
 
 
-def require_equal(net, made, rng, count=2):
+def require_equal(net, outcome, rng, count=2):
     shape = net.graph.edges["x"].shape
     inputs = [{"x": rng.normal(0, 4, shape).astype(np.float32)} for _ in range(count)]
-    result = check.check_network(net, made, inputs)
+    result = check.check_network(net, outcome, inputs)
     assert result.first is None
     assert sum(edge.carries == "codes" for edge in result.edges) >= 7
 

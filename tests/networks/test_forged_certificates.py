@@ -26,14 +26,14 @@ def one_code(given, step):
     return changed(given, step=step, path=("claims", 0, "table"), value=lambda x: np.repeat(x[:, :1], x.shape[1], 1))
 
 
-def unclaimed(made, step):
+def unclaimed(result, step):
     """Nothing is claimed of a step, so that its results may be anything in their range."""
-    made["steps"][step].update(claims=[], unclaimed="it is tested")
+    result["steps"][step].update(claims=[], unclaimed="it is tested")
 
 
-def read_by(made, step, k=0):
+def read_by(result, step, k=0):
     """The buffer that a step reads."""
-    return made["buffers"][made["steps"][step]["inputs"][k]]
+    return result["buffers"][result["steps"][step]["inputs"][k]]
 
 
 @pytest.mark.parametrize("operand", [[-1, 0], [-1, 7], [1 << 9, 0], [1, 1 << 40]])

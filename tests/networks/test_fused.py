@@ -42,9 +42,9 @@ CASES: dict[str, Any] = {
 }
 
 
-def runtime(made, given):
+def runtime(result, given):
     onnxruntime = pytest.importorskip("onnxruntime")
-    return onnxruntime.InferenceSession(made.SerializeToString()).run(None, given)
+    return onnxruntime.InferenceSession(result.SerializeToString()).run(None, given)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -27,7 +27,7 @@ GREW = (
 """Families in which work grew faster than the file, and those next to them."""
 
 
-def calls(made):
+def calls(result):
     """Calls of Python's functions, and of C's by these, until a network is compiled or refused."""
     counted = 0
 
@@ -37,7 +37,7 @@ def calls(made):
 
     sys.setprofile(count)
     try:
-        graph = read(made, reference="exact")
+        graph = read(result, reference="exact")
         inspect.inspect_graph(graph)
         net = network_of(graph, NetworkTarget("avx2"), 1, silent, {})
         net.files("net")

@@ -129,16 +129,16 @@ def test_the_golden_input_spans_its_range():
     assert sorted({*Golden(program).inputs["x"].reshape(-1).tolist()}) == [0, 1, 2, 3]
 
 
-def selftest(made, files):
+def selftest(result, files):
     """What the self-test returns, and prints."""
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     program = toolchain.compile_for(
         load("avx2"),
         sources,
-        needs=made.needs,
+        needs=result.needs,
         flags=["-O1", "-pthread"],
         shared=False,
-        cached={*made.parts.files(threads=True)},
+        cached={*result.parts.files(threads=True)},
     )
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout

@@ -44,27 +44,27 @@ int main(void)
 
 
 @pytest.fixture(scope="module")
-def made():
+def by_cpu():
     return processors.networks(small(), CPUS, isa="neon")
 
 
 @pytest.mark.slow
-def test_each_is_as_if_compiled_for_it_alone(made):
-    assert {cpu: (net.program.isa, net.program.cpu) for cpu, net in made.items()} == {
+def test_each_is_as_if_compiled_for_it_alone(by_cpu):
+    assert {cpu: (net.program.isa, net.program.cpu) for cpu, net in by_cpu.items()} == {
         "a76": ("neon_dotprod", "a76"),
         "a72": ("neon", "a72"),
         "a53": ("neon", "a53"),
     }
     alone = compile(small(), isa="neon", cpu="a72").files("net_a72")
-    files = processors.files("net", made)
+    files = processors.files("net", by_cpu)
     assert {n: files[f"net_a72/{n}"] for n in alone} == alone
     assert all(MARK in str(text)[:200] for text in files.values())
     assert "chosen    at run time: a76, a72, a53" in files["net.h"]
 
 
 @pytest.mark.slow
-def test_every_library_is_verified(made, tmp_path, ended):
-    write_texts(tmp_path, processors.files("net", made))
+def test_every_library_is_verified(by_cpu, tmp_path, ended):
+    write_texts(tmp_path, processors.files("net", by_cpu))
     out, _ = ended(0, "verify", str(tmp_path), "--no-z3")
     assert [line.split()[1] for line in out.splitlines() if line.startswith("network")] == [
         "net_a76",
@@ -81,11 +81,11 @@ def test_every_library_is_verified(made, tmp_path, ended):
 
 
 @pytest.mark.slow
-def test_the_choice_is_that_among_networks_of_the_file(made, tmp_path, ended):
+def test_the_choice_is_that_among_networks_of_the_file(by_cpu, tmp_path, ended):
     """A choice of which somebody made the certificate anew is refused."""
     file, out = tmp_path / "net.onnx", tmp_path / "out"
     file.write_bytes(small().SerializeToString())
-    files = processors.files("net", made)
+    files = processors.files("net", by_cpu)
     write_texts(out, files)
     given = "verify", str(out), "--no-z3", "--model", str(file)
     assert "is that among these networks" in ended(0, *given)[0]
@@ -99,10 +99,10 @@ def test_the_choice_is_that_among_networks_of_the_file(made, tmp_path, ended):
 
 
 @pytest.mark.slow
-def test_what_was_compiled_last_is_verified(made, tmp_path, ended):
+def test_what_was_compiled_last_is_verified(by_cpu, tmp_path, ended):
     """One network, then some processors', then fewer, then one again, in one folder."""
-    alone = made["a72"].files("net")
-    some = [{cpu: made[cpu] for cpu in cpus} for cpus in (CPUS, CPUS[1:])]
+    alone = by_cpu["a72"].files("net")
+    some = [{cpu: by_cpu[cpu] for cpu in cpus} for cpus in (CPUS, CPUS[1:])]
     for files in (alone, *(processors.files("net", each) for each in some), alone):
         write_texts(tmp_path, files)
         fields = json.loads(ended(0, "verify", str(tmp_path), "--no-z3", "--json")[0])
@@ -197,7 +197,7 @@ def test_a_certificate_of_processors_is_not_believed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
-def test_the_processor_it_runs_on_decides(made, tmp_path):
+def test_the_processor_it_runs_on_decides(by_cpu, tmp_path):
     """Under an emulator of each; the self-test is of all that it can run, and all give the same."""
-    write_texts(tmp_path / "net", processors.files("net", made, weights_file=True))
+    write_texts(tmp_path / "net", processors.files("net", by_cpu, weights_file=True))
     choosing(tmp_path, "net", APP, CHOICES)

@@ -28,8 +28,8 @@ HIDDEN = "a\x1b[31m\x07\u202eb\nc"
 GRID = {"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(2)}
 
 
-def compiled(made):
-    return network_of(read(made), NetworkTarget("avx2"), 1, silent, {})
+def compiled(result):
+    return network_of(read(result), NetworkTarget("avx2"), 1, silent, {})
 
 
 def relu(name):

@@ -13,9 +13,9 @@ from bitsynth.graph import read, run
 SCALES = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(3)}
 
 
-def quant(given, made):
+def quant(given, result):
     """A quantizer of 3 bits with a sign."""
-    return node("Quant", f"{given} s z b", made, domain=QONNX, signed=1, narrow=0)
+    return node("Quant", f"{given} s z b", result, domain=QONNX, signed=1, narrow=0)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from bitsynth.graph.read.inputs import fix_inputs
 RELU = [node("Relu", "x")]
 
 
-def shape_of(made, **options):
-    return read(made, **options).edges["x"].shape
+def shape_of(result, **options):
+    return read(result, **options).edges["x"].shape
 
 
 @pytest.mark.parametrize(

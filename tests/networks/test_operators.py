@@ -16,9 +16,9 @@ U8, I8 = TensorProto.UINT8, TensorProto.INT8
 IMAGE = {"x": (1, 4, 6, 6)}
 
 
-def reference(made, x):
+def reference(result, x):
     with np.errstate(all="ignore"):
-        outputs: Any = ReferenceEvaluator(made).run(None, {"x": x})
+        outputs: Any = ReferenceEvaluator(result).run(None, {"x": x})
     return outputs[0]
 
 

@@ -54,11 +54,11 @@ def dequantized(*bias):
     return model(nodes, {"x": (1, 1, 5, 5)}, constants(bias))
 
 
-def warned(made):
+def warned(result):
     """What reading a model warns of."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        read(made)
+        read(result)
     assert all(w.category is BitsynthWarning for w in found)
     return [str(w.message) for w in found]
 

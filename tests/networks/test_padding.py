@@ -13,11 +13,11 @@ from bitsynth.graph import read, run
 SHAPE = (1, 8, 6, 6)
 
 
-def quantized(edge, made, scale="s", zero="z"):
+def quantized(edge, result, scale="s", zero="z"):
     """QuantizeLinear and DequantizeLinear."""
     return [
-        node("QuantizeLinear", f"{edge} {scale} {zero}", f"{made}q", name=f"q {made}"),
-        node("DequantizeLinear", f"{made}q {scale} {zero}", made, name=f"d {made}"),
+        node("QuantizeLinear", f"{edge} {scale} {zero}", f"{result}q", name=f"q {result}"),
+        node("DequantizeLinear", f"{result}q {scale} {zero}", result, name=f"d {result}"),
     ]
 
 

@@ -17,9 +17,9 @@ def floats(*shape):
     return np.random.default_rng(5).normal(size=shape).astype(np.float32)
 
 
-def defined(made, x):
+def defined(result, x):
     """The result by the definitions of the package onnx."""
-    results: Any = ReferenceEvaluator(made).run(None, {"x": x})
+    results: Any = ReferenceEvaluator(result).run(None, {"x": x})
     return results[0]
 
 

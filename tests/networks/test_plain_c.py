@@ -37,18 +37,18 @@ ROUNDED = (
 """What a reference of floats rounds, or may round."""
 
 
-def near(made, want, tolerance):
+def near(result, want, tolerance):
     size = np.abs(want[np.isfinite(want)]).max(initial=0)
-    return np.allclose(made, want, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+    return np.allclose(result, want, rtol=tolerance, atol=tolerance * size, equal_nan=True)
 
 
-def is_right(edge, made, want):
+def is_right(edge, result, want):
     """Integers are equal; real numbers of float64 nearly, and floats of the file to their last bit or so."""
     if isinstance(edge.type, Integers):
-        return np.array_equal(made, want)
+        return np.array_equal(result, want)
     if isinstance(want, Interval):
-        return near(made, (want.low + want.high) / 2, 1e-13)
-    return near(made.astype(np.float64), want.astype(np.float64), 2e-7)
+        return near(result, (want.low + want.high) / 2, 1e-13)
+    return near(result.astype(np.float64), want.astype(np.float64), 2e-7)
 
 
 def require_right(monkeypatch, rng, names, reference, flags=FLAGS):

@@ -29,8 +29,8 @@ MODES: dict[str, Callable[[Fraction], int]] = {
 }
 
 
-def codes(made, x, **options):
-    graph = read(made, **options)
+def codes(result, x, **options):
+    graph = read(result, **options)
     graph.check()
     (name,) = graph.outputs
     return graph.edges[name].integers, run(graph, {"x": x})[name]

@@ -35,9 +35,9 @@ def evaluated(drawn, **options):
     return values
 
 
-def onnxruntime_values(package, made):
+def onnxruntime_values(package, result):
     """Edges by name as ONNX Runtime computes them without optimization, but for types that Python cannot have."""
-    model = onnx.load_model_from_string(made.model.SerializeToString())
+    model = onnx.load_model_from_string(result.model.SerializeToString())
     small = {v.name for v in infer_shapes(model).graph.value_info if v.type.tensor_type.elem_type in SMALL}
     names = {o for n in model.graph.node for o in n.output} - small - {o.name for o in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
@@ -45,14 +45,14 @@ def onnxruntime_values(package, made):
     options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = package.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     outputs = [o.name for o in session.get_outputs()]
-    return dict(zip(outputs, session.run(outputs, made.data()), strict=True))
+    return dict(zip(outputs, session.run(outputs, result.data()), strict=True))
 
 
-def differing(package, made):
+def differing(package, result):
     """The operator, in the file's order, whose result differs first from ONNX Runtime's; empty if none does."""
-    want = onnxruntime_values(package, made)
-    values = evaluated(made, reference="onnxruntime")
-    for node in made.model.graph.node:
+    want = onnxruntime_values(package, result)
+    values = evaluated(result, reference="onnxruntime")
+    for node in result.model.graph.node:
         name = node.output[0]
         if name in want and name in values.graph.edges:
             got = values.floats(name)

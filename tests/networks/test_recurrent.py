@@ -41,10 +41,10 @@ def close(got, want):
     return np.allclose(got, want, rtol=2e-5, atol=2e-6) and got.shape == want.shape
 
 
-def runtime(made, x):
+def runtime(result, x):
     """The outputs by ONNX Runtime, which has no layout 1 but all directions."""
     package = pytest.importorskip("onnxruntime")
-    session = package.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = package.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})
 
 
@@ -117,11 +117,11 @@ def test_quantized_weights_stay_codes(rng):
     assert any(step.kind == "layer" for step in net.report().steps)
 
 
-def quantized_dynamically(tmp_path, made, **options):
+def quantized_dynamically(tmp_path, result, **options):
     """The model with an LSTM of codes, by ONNX Runtime's tools."""
     pytest.importorskip("onnxruntime")
     quantization = pytest.importorskip("onnxruntime.quantization")
-    onnx.save(made, tmp_path / "float.onnx")
+    onnx.save(result, tmp_path / "float.onnx")
     quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "codes.onnx", **options)
     codes = onnx.load(tmp_path / "codes.onnx")
     assert [one.op_type for one in codes.graph.node] == ["DynamicQuantizeLSTM"]

@@ -12,12 +12,12 @@ from bitsynth.graph import read, run
 SHAPE = (2, 12, 3, 5)
 
 
-def shuffle(given="q", made="r", parts=(3, 4), order=(0, 2, 1, 3, 4), stem="s", end=(2, 12, 3, 5)):
+def shuffle(given="q", result="r", parts=(3, 4), order=(0, 2, 1, 3, 4), stem="s", end=(2, 12, 3, 5)):
     """The nodes and constants of a shuffle of groups of channels."""
     nodes = [
         node("Reshape", f"{given} {stem}1", f"{stem}a", name=f"{stem}_parts"),
         node("Transpose", f"{stem}a", f"{stem}b", perm=list(order), name=f"{stem}_turned"),
-        node("Reshape", f"{stem}b {stem}2", made, name=f"{stem}_whole"),
+        node("Reshape", f"{stem}b {stem}2", result, name=f"{stem}_whole"),
     ]
     sizes = np.array([2, *parts, 3, 5], np.int64)
     return nodes, {f"{stem}1": sizes, f"{stem}2": np.array(end, np.int64)}
@@ -29,18 +29,18 @@ def network(*nodes, outputs="y", **constants: Any):
     return model([first, *nodes], {"x": SHAPE}, grid | constants, outputs=outputs, opset=13)
 
 
-def same(made, rng, ops):
+def same(result, rng, ops):
     """The network as it is read has these nodes, and the numbers of ONNX's own reference."""
     from onnx.reference import ReferenceEvaluator
 
-    graph = read(made)
+    graph = read(result)
     graph.check()
     assert [n.op for n in graph.nodes] == ["quantize", *ops]
     x = (rng.integers(-8, 8, SHAPE) / 4).astype(np.float32)
-    plain = model(list(made.graph.node)[1:], {"q": SHAPE}, opset=13)
-    plain.graph.initializer.extend(made.graph.initializer)
+    plain = model(list(result.graph.node)[1:], {"q": SHAPE}, opset=13)
+    plain.graph.initializer.extend(result.graph.initializer)
     del plain.graph.output[:]
-    plain.graph.output.extend(made.graph.output)
+    plain.graph.output.extend(result.graph.output)
     want = ReferenceEvaluator(plain).run(None, {"q": x})
     for got, array in zip(run(graph, {"x": x}).outputs(), want, strict=True):
         np.testing.assert_array_equal(got, array)
@@ -48,7 +48,7 @@ def same(made, rng, ops):
 
 @pytest.mark.parametrize(("parts", "order"), [((3, 4), (0, 2, 1, 3, 4)), ((2, 3, 2), (0, 3, 1, 2, 4, 5))], ids=str)
 def test_a_shuffle_is_a_gather(rng, parts, order):
-    nodes, sizes = shuffle(made="y", parts=parts, order=order)
+    nodes, sizes = shuffle(result="y", parts=parts, order=order)
     same(network(*nodes, **sizes), rng, ["gather"])
 
 
@@ -87,7 +87,7 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 def test_what_moves_others_stays(rng, name):
     parts, order, end = MOVES[name]
-    nodes, sizes = shuffle(made="y", parts=parts, order=order, end=end)
+    nodes, sizes = shuffle(result="y", parts=parts, order=order, end=end)
     same(network(*nodes, **sizes), rng, ["reshape", "transpose", "reshape"])
 
 

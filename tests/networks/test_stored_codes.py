@@ -44,11 +44,11 @@ def dequantized(nodes, x, shape, *, kind="int", bits=4, axis=0, block=0, zeros=T
     return onnx_model, rng.normal(size=x).astype(scale)
 
 
-def lowered(monkeypatch, made, reference, *, as_codes=True):
+def lowered(monkeypatch, result, reference, *, as_codes=True):
     """The network in plain C, with constants as codes or as numbers; and the bytes of its constants."""
     monkeypatch.setattr(lowering, "PATTERNS", ())
     monkeypatch.setattr(coded, "MIN_ELEMENTS", 1024 if as_codes else 1 << 40)
-    program = lowering.lower(read(made, reference=reference), NetworkTarget("avx2"))
+    program = lowering.lower(read(result, reference=reference), NetworkTarget("avx2"))
     return Network(program), sum(array.nbytes for step in program.steps for array in getattr(step, "constants", ()))
 
 

@@ -31,8 +31,8 @@ def dense(more=0):
     return model(nodes, {"x": (1, 4)}, numbers | weights)
 
 
-def saved(made, path):
-    path.write_bytes(made.SerializeToString())
+def saved(result, path):
+    path.write_bytes(result.SerializeToString())
     return path
 
 
@@ -82,8 +82,8 @@ def test_another_network_is_refused(folder, ended, tmp_path):
     assert "graph is not what" in err
 
 
-def leave_out(made):
-    made["steps"][1].update(claims=[], unclaimed="plain C computes it: tested, not proved")
+def leave_out(result):
+    result["steps"][1].update(claims=[], unclaimed="plain C computes it: tested, not proved")
 
 
 FORGED = {

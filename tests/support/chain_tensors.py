@@ -51,17 +51,17 @@ class Tensor:
             raise AssertionError("bits of channels that there are not are set")
 
 
-def tensor(rng: Generator, want: Values, made: Values | None, bits: int, layout: str = "") -> Tensor:
+def tensor(rng: Generator, want: Values, result: Values | None, bits: int, layout: str = "") -> Tensor:
     """Codes under any encoding of their width; they are laid out anyhow if no layer has `made` them."""
     encoding = str(one_of(rng, ANY[bits]))
     layout = layout or one_of(rng, ("NHWC", "packed"))
-    if made is None:
-        made = pack(want, bits, encoding) if layout == "packed" else want
+    if result is None:
+        result = pack(want, bits, encoding) if layout == "packed" else want
     elif layout == "packed":
-        made = typed(made, bits, encoding, want.shape[3])
-    return Tensor(want, made, MatmulOperand(bits, Encoding(encoding)), layout)
+        result = typed(result, bits, encoding, want.shape[3])
+    return Tensor(want, result, MatmulOperand(bits, Encoding(encoding)), layout)
 
 
-def typed(made: Values, bits: int, encoding: str, channels: int) -> Packed:
+def typed(result: Values, bits: int, encoding: str, channels: int) -> Packed:
     """The words that a layer made, as codes of an encoding."""
-    return Packed(made.view(np.ndarray), bits, encoding, channels)
+    return Packed(result.view(np.ndarray), bits, encoding, channels)

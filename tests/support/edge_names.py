@@ -37,10 +37,10 @@ SUFFIXES = ["copy", "out0", "out1", "rows", "read", "codes", "early", "late", "p
 """What the product appends to the name of an edge for another form of it."""
 
 
-def adversarial(edges: Iterable[str], rng: Generator, made: Iterable[str] = ()) -> dict[str, str]:
+def adversarial(edges: Iterable[str], rng: Generator, result: Iterable[str] = ()) -> dict[str, str]:
     """Draw a new name for some edges: odd ones, ones that derive from other edges, and those of `made`."""
     old = sorted(edges)
-    pool = [*ODD, "constant", *made]
+    pool = [*ODD, "constant", *result]
     pool += [f"{name}.{suffix}{number}" for name in old for suffix in SUFFIXES for number in ("", "_1")]
     drawn = list(dict.fromkeys(rng.permutation(pool).tolist()))
     new = [name for name in drawn if name not in old][: len(old)]

@@ -15,16 +15,16 @@ CHANNELS = 16
 
 
 def requantized(
-    given: str, made: str, factor: Any, added: Any, constants: dict[str, Any], codes: int = 255
+    given: str, result: str, factor: Any, added: Any, constants: dict[str, Any], codes: int = 255
 ) -> Iterator[Any]:
     """Nodes that make codes of an edge."""
-    constants |= {f"{made}.m": np.float32(factor), f"{made}.b": np.float32(added), "over": np.float32(1 << SHIFT)}
-    constants |= {"none": np.float32(0), f"{made}.most": np.float32(codes)}
-    yield node("Mul", f"{given} {made}.m", f"{made}.p")
-    yield node("Add", f"{made}.p {made}.b", f"{made}.s")
-    yield node("Div", f"{made}.s over", f"{made}.q")
-    yield node("Floor", f"{made}.q", f"{made}.f")
-    yield node("Clip", f"{made}.f none {made}.most", made)
+    constants |= {f"{result}.m": np.float32(factor), f"{result}.b": np.float32(added), "over": np.float32(1 << SHIFT)}
+    constants |= {"none": np.float32(0), f"{result}.most": np.float32(codes)}
+    yield node("Mul", f"{given} {result}.m", f"{result}.p")
+    yield node("Add", f"{result}.p {result}.b", f"{result}.s")
+    yield node("Div", f"{result}.s over", f"{result}.q")
+    yield node("Floor", f"{result}.q", f"{result}.f")
+    yield node("Clip", f"{result}.f none {result}.most", result)
 
 
 def residual(rng: np.random.Generator, size: int = 12) -> Any:

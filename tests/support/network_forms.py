@@ -28,10 +28,10 @@ _GIVEN = {
 }
 
 
-def quant(given: str, made: str, scale: str = "half", **how: Any) -> Any:
+def quant(given: str, result: str, scale: str = "half", **how: Any) -> Any:
     """Codes of 4 bits."""
     about: dict[str, Any] = {"signed": 1, "narrow": 0, "rounding_mode": "ROUND"} | how
-    return node("Quant", f"{given} {scale} zero four", made, domain=QONNX, **about)
+    return node("Quant", f"{given} {scale} zero four", result, domain=QONNX, **about)
 
 
 def form(

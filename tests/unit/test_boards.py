@@ -31,15 +31,15 @@ class Pretended:
 
 
 @pytest.fixture
-def told():
+def messages():
     """What is said of boards that are lost."""
     return []
 
 
 @pytest.fixture
-def boards(told):
+def boards(messages):
     pretended: list[Any] = [Pretended("left"), Pretended("right")]
-    return Boards(pretended, told.append)
+    return Boards(pretended, messages.append)
 
 
 def failing(*hosts):
@@ -64,22 +64,22 @@ def test_one_that_fails_is_left_out(boards):
     assert boards.one(lambda device: device.host) == "right"
 
 
-def test_the_next_one_takes_over(boards, told):
+def test_the_next_one_takes_over(boards, messages):
     assert boards.one(failing("left")) == "right"
-    assert list(boards.lost.values()) == told == ["left is gone"]
+    assert list(boards.lost.values()) == messages == ["left is gone"]
 
 
-def test_a_loss_is_told_while_others_work(boards, told):
+def test_a_loss_is_told_while_others_work(boards, messages):
     def work(device):
         if device.host == "left":
             raise ToolError("left is gone")
         end = time.monotonic() + 60
-        while not told:
+        while not messages:
             assert time.monotonic() < end, "not told"
             time.sleep(0.1)
 
     boards.each(work)
-    assert told == ["left is gone"]
+    assert messages == ["left is gone"]
 
 
 @pytest.mark.parametrize("way", ["each", "one"])

@@ -226,6 +226,24 @@ def test_private_words_name_nothing_in_benchmarks():
     assert [hit for path in paths for hit in hits(path)] == []
 
 
+MAYBE_PRIVATE = re.compile(rf"\b(?:{'|'.join(BANNED | {'made'})})\s*(?:[,:=)]|in\b)")
+
+
+def private_locals(text):
+    """Yield the line and the name of each parameter and local variable that is a banned word, or `made`."""
+    for node in walk(ast.parse(text)) if MAYBE_PRIVATE.search(text) else ():
+        if isinstance(node, ast.FunctionDef):
+            yield from ((line, name) for line, name in locals_of(node) if name in BANNED | {"made"})
+
+
+def test_private_words_name_no_local_of_benchmarks_and_tests():
+    root = PACKAGE.parent
+    paths = sorted([*(root / "benchmarks").rglob("*.py"), *(root / "tests").rglob("*.py")])
+    assert len(paths) > 300
+    assert [hit for path in paths for hit in hits(path, private_locals)] == []
+    assert sorted(private_locals("def f(told):\n    for made in told: ...")) == [(1, "told"), (2, "made")]
+
+
 def test_private_words_name_nothing():
     paths = sorted(PACKAGE.rglob("*.py"))
     assert len(paths) > 100
