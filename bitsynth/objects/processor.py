@@ -15,6 +15,7 @@ from bitsynth.errors import ToolError
 from bitsynth.isa.domains.forms import Inexact
 from bitsynth.isa.load import Isa
 from bitsynth.objects.affine import AffineNumber, GeneralNumber
+from bitsynth.objects.arithmetic import Flags
 from bitsynth.objects.declared import MachineTable, machine_table
 from bitsynth.objects.decoder import InstructionDecoder
 from bitsynth.objects.elf import INSTALL, ObjectFile
@@ -25,7 +26,8 @@ from bitsynth.objects.operands import WORD, Action, GeneralContent, KnownPlaces,
 from bitsynth.objects.values import Contents
 from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 
-_STACK_BYTES = 1 << 16
+STACK_BYTES = 1 << 16
+"""The most stack of a call."""
 STACK_ALIGNMENT = 16
 """What the stack pointer of a caller is a multiple of where it calls a function."""
 _EVERY = (1 << 8 * WORD) - 1
@@ -152,6 +154,34 @@ class CodeProcessor:
             raise kind(f"{self.text_at(self.memory.at)}: {why}") from None
         self.require_kept(kept)
 
+    def call_inside(self, address: int, arguments: Iterable[int], back: int) -> None:
+        """Run a function from a stub, with registers of its own, on stack below that of the caller of the stub.
+
+        Registers are as before afterwards, and that stack has no value. Arguments are few enough to be in registers.
+        """
+        registers, table, unknown = self.registers, self._table, self.values.memory
+        general, vector, flags = dict(registers.general), dict(registers.vector), registers.flags
+        pointer = registers.number(general[table.stack])
+        assert isinstance(pointer, int)
+        call, widest = ("inside", next(self._stub_calls)), max(table.vectors.values())
+        registers.general |= {name: unknown((*call, name), 0, WORD) for name in table.general}
+        registers.vector |= {k: unknown((*call, k), 0, widest) for k in range(table.vector_registers)}
+        registers.flags = Flags()
+        registers.general |= dict(zip(table.arguments, arguments, strict=False))
+        top = pointer & -STACK_ALIGNMENT
+        registers.set_stack(top)
+        saved = {name: registers.general[name] for name in table.saved} | self._get_saved_vectors()
+        if table.link:
+            registers.general[table.link] = registers.hold(back)
+        else:
+            registers.push(registers.hold(back))
+        self._run(address, back)
+        self.require_kept({table.stack: top, **saved})
+        registers.general |= general
+        registers.vector |= vector
+        registers.flags = flags
+        self.memory.keep_stack(pointer)
+
     def enter(
         self, arguments: Iterable[GeneralContent], *, stack: GeneralNumber, back: GeneralNumber
     ) -> dict[str, GeneralContent]:
@@ -163,7 +193,7 @@ class CodeProcessor:
         registers.general |= dict(zip(table.arguments, given, strict=False))
         behind = given[len(table.arguments) :]
         top = stack + WORD * len(behind)
-        self.memory.add_stack(top, _STACK_BYTES)
+        self.memory.add_stack(top, STACK_BYTES)
         registers.set_stack(registers.hold(top))
         for number in reversed(behind):
             registers.push(number)

@@ -258,6 +258,60 @@ def test_a_runtime_that_merges_other_rows_is_refused(paired, tmp_path, what):
     assert shown.verdict == "refused", shown
 
 
+THREAD_MUTANTS = {
+    "scratch memory of two threads": (
+        "bs_depthwise.c",
+        "arena + number * d->slot_bytes",
+        "arena + 0 * number",
+        "plain",
+    ),
+    "lines of two threads": (
+        "bs_depthwise.c",
+        "part(bands, number + 1, slots)",
+        "part(bands, number + 1, slots) + (number + 1 < slots)",
+        "joined",
+    ),
+    "lines of no thread": (
+        "bs_depthwise.c",
+        "from = part(bands, number, slots)",
+        "from = (number > 0) + number",
+        "plain",
+    ),
+    "a band's memory": ("bs_layer.c", "arena + number * c->view_bytes", "arena + 0 * number", "banded"),
+    "a thread's memory": ("bs_layer.c", "+ slot * c->scratch_bytes", "+ 0 * slot", "direct"),
+    "rows of two threads": (
+        "bs_layer.c",
+        "unit_part(pixels, rows, i + 1, down),",
+        "pixels + 0 * unit_part(pixels, rows, i + 1, down),",
+        "direct",
+    ),
+}
+"""By what is wrong with several threads: the file, its text, what takes the place of that, and a layer."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", THREAD_MUTANTS)
+def test_a_runtime_that_is_wrong_with_several_threads_is_refused(built, depthwise, tmp_path, what):
+    file, old, new, layer = THREAD_MUTANTS[what]
+    folder, text = (built, text_of("avx2")) if file == "bs_layer.c" else (depthwise, depthwise_text_of("avx2"))
+    shown = verdict_of_changed(folder, tmp_path, file, old, new, layer, text)
+    assert shown.verdict == "refused", shown
+    assert shown.why.endswith(", with 3 threads")
+
+
+def test_ranges_of_memory_overlap_if_they_have_a_byte_in_common():
+    from bitsynth.network.machine_code.accesses import MemoryRanges
+
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(400):
+        pairs = [[(int(x), int(n)) for x, n in rng.integers(0, (60, 5), (rng.integers(0, 5), 2))] for _ in range(2)]
+        left, right = ({start + k for start, size in ranges for k in range(size)} for ranges in pairs)
+        first, second = (MemoryRanges.of(ranges) for ranges in pairs)
+        assert first.overlaps(second) == second.overlaps(first) == bool(left & right)
+        seen.add(bool(left & right))
+    assert seen == {False, True}
+
+
 def test_activations_of_depthwise_layers_meet_their_weights(depthwise):
     """Groups of one channel and of some, joined pixels and split lines; and the kernel, for the sizes of the calls."""
     from bitsynth.network.certificate.objects import kernels_of, prove_library

@@ -23,12 +23,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.network.machine_code.accesses import TaskAccesses
 from bitsynth.network.machine_code.linear import INT32_BYTES, Bytes, LinearValues, NamedBytes, parse_name
 from bitsynth.objects.external import call_external
 from bitsynth.objects.linked import LinkedCode
 from bitsynth.objects.memory import CallMemory, MemoryPlace, NotShown
 from bitsynth.objects.operands import WORD
-from bitsynth.objects.processor import CodeProcessor
+from bitsynth.objects.processor import STACK_BYTES, CodeProcessor
 from bitsynth.objects.values import Byte
 
 
@@ -157,7 +158,17 @@ class StepMemory(CallMemory):
 
     Code that moves eight bytes at a time does so behind a line, and uses none of these. Each read has bytes of its own,
     which are those of nothing that a result may depend on.
+
+    Attributes:
+        accesses: What is read and written, if it is written down: whether it is written, the address and the bytes.
     """
+
+    accesses: list[tuple[bool, int, int]] | None = None
+
+    def _array(self, address: int, size: int, access: str) -> MemoryPlace:
+        if self.accesses is not None:
+            self.accesses.append((access == "written", address, size))
+        return super()._array(address, size, access)
 
     def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
         """Return bytes of an array of which some were not written; OutOfPlace if it is not scratch memory."""
@@ -204,6 +215,30 @@ class StepCall:
     def add_program(self, name: str, shape: ProgramShape) -> None:
         """Give an epilogue's program its meaning."""
         self.processor.stubs[self.code.function(f"{name}_finish")] = lambda: self._finish(name, shape)
+
+    def add_pool(self, run: int, back: int) -> None:
+        """Give the function of a caller's pool that runs tasks its meaning; it is at `run`, tasks return to `back`."""
+        self.processor.stubs[run] = lambda: self._run_tasks(back)
+
+    def _run_tasks(self, back: int) -> None:
+        """Run the tasks of a pool one after the other, which may run at the same time.
+
+        WrongCall if one writes to memory that another reads or writes: else their order does not count.
+        """
+        _, task, argument, count = map(self.number, range(4))
+        memory, stack = self.processor.memory, self.processor.registers.general[self.processor.registers.table.stack]
+        assert isinstance(memory, StepMemory)
+        assert isinstance(stack, int)
+        tasks = list[TaskAccesses]()
+        for index in range(count):
+            memory.accesses = []
+            self.processor.call_inside(task, [argument, index], back)
+            tasks.append(TaskAccesses.of(memory.accesses, range(stack - STACK_BYTES, stack)))
+            memory.accesses = None
+        for number, each in enumerate(tasks):
+            for other in range(count):
+                if other != number and each.written.overlaps(tasks[other].every):
+                    raise WrongCall(f"task {number} of {count} writes to memory that task {other} reads or writes")
 
     def run(self, function: str, arguments: Sequence[int], arrays: list[MemoryPlace], *, stack: int, back: int) -> int:
         """Return what a function returns, called with numbers and with these arrays in memory."""

@@ -34,8 +34,8 @@ from bitsynth.objects.depthwise import DepthwiseFunction, DepthwiseSizes
 from bitsynth.objects.elf import EXTERNAL_FUNCTIONS
 from bitsynth.objects.library import CompiledLibrary
 from bitsynth.objects.linked import LinkedCode, link_objects
-from bitsynth.objects.memory import MemoryPlace, OutOfPlace
-from bitsynth.objects.operands import LinkedPlaces
+from bitsynth.objects.memory import MemoryPlace, NotShown, OutOfPlace
+from bitsynth.objects.operands import WORD, LinkedPlaces
 from bitsynth.objects.processor import STACK_ALIGNMENT, CodeProcessor
 from bitsynth.objects.prove import without_collection
 from bitsynth.objects.values import Contents
@@ -44,6 +44,8 @@ from bitsynth.spec.layout import Layout
 
 MAX_ELEMENTS = 1 << 20
 """The most activations and results of a layer: each takes more than a kilobyte while the layer is proved."""
+THREADS = (1, 3)
+"""The numbers of threads with which layers are run."""
 _ALIGN = 64
 """The alignment of a network's buffers in its arena, in bytes."""
 _PAGE_BITS, _PLACES_BITS = 12, 40
@@ -145,7 +147,7 @@ def _prove(code: LinkedCode | str, text: NetworkText, number: int, step: LayerSt
             verdict=kind,
             why=why,
             results=proof.results,
-            calls=len(proof.call.kernel_calls) if proof.call else 0,
+            calls=proof.calls,
             sizes=proof.sizes,
             seconds=round(time.process_time() - start, 2),
         )
@@ -172,8 +174,8 @@ class LayerProof:
     text: NetworkText
     number: int
     step: LayerStep
-    call: StepCall | None = None
     results: int = 0
+    calls: int = 0
     sizes: list[DepthwiseSizes] = field(default_factory=list)
 
     @property
@@ -204,7 +206,15 @@ class LayerProof:
         return sum(math.prod(edge.shape) for edge in edges) > MAX_ELEMENTS
 
     def run(self, code: LinkedCode) -> None:
-        """Run the step, and compare its results."""
+        """Run the step with each number of threads, and compare its results."""
+        for threads in THREADS:
+            try:
+                self._run(code, threads)
+            except NotShown as why:
+                raise type(why)(f"{why}, with {threads} threads" if threads > 1 else str(why)) from None
+
+    def _run(self, code: LinkedCode, threads: int) -> None:
+        """Run the step with a number of threads, and compare its results."""
         text, step, layer = self.text, self.step, self.step.layer
         kernel = layer.plan.kernel
         isa = load(text.program.isa)
@@ -212,7 +222,7 @@ class LayerProof:
         features = {name for name, f in isa.table.features.items() if {*f.host} <= {*text.needs.host}}
         processor = CodeProcessor(code.file, isa, values, StepMemory(values), features)
         processor.registers.places = LinkedPlaces()
-        call = self.call = StepCall(processor, code)
+        call = StepCall(processor, code)
         name, programs = text.parts.layer_names(layer)
         if isinstance(kernel, MatmulKernel):
             call.add_kernel(f"{text.name}_{name}", _kernel_shape(kernel))
@@ -227,19 +237,26 @@ class LayerProof:
         for which, each in epilogue.programs.items():
             call.add_program(epilogue.names[which], _program_shape(each, len(epilogue.get_shared(which))))
         of_caller = [*text.program.inputs, *text.program.outputs]
-        stack, back, arena, *pointers = (_random_address(k) for k in range(3 + len(of_caller)))
+        stack, back, arena, pool, *pointers = (_random_address(k) for k in range(4 + len(of_caller)))
         stack &= -STACK_ALIGNMENT
-        size = call.run(f"{text.name}_arena_bytes", [1], [], stack=stack, back=back)
+        size = call.run(f"{text.name}_arena_bytes", [threads], [], stack=stack, back=back)
         if not text.plan.bytes <= size < 1 << _PLACES_BITS:  # More would reach the buffers of the caller.
             raise WrongCall(
                 f"{text.name}_arena_bytes returns {size:,}: less than the plan's, or 2^{_PLACES_BITS} or more"
             )
         starts = dict(zip(of_caller, (x & -_ALIGN for x in pointers), strict=True))
         arrays = self._arrays(arena, size, starts)
-        arguments = [self.number, self.number + 1, *starts.values(), arena, size, 0]
+        if threads > 1:
+            pool &= -_ALIGN
+            run_tasks, task_back = pool + _ALIGN, pool + 2 * _ALIGN
+            known = b"".join(x.to_bytes(WORD, "little") for x in (threads, run_tasks))
+            arrays["pool", 0] = MemoryPlace("pool", pool, len(known), known)
+            call.add_pool(run_tasks, task_back)
+        arguments = [self.number, self.number + 1, *starts.values(), arena, size, pool if threads > 1 else 0]
         status = call.run(self.function, arguments, [*arrays.values()], stack=stack, back=back)
         if status:
             raise WrongCall(f"{self.function} returns {status} for step {self.number}")
+        self.calls = len(call.kernel_calls)
         weights = layer.computed_codes
         assert weights is not None
         used = tuple(which for which in ("program", "residual") if which in epilogue.programs)
@@ -254,7 +271,7 @@ class LayerProof:
         else:
             self.results = DepthwiseResultCheck(call, Convolution(*computed), epilogue, outputs).run()
             calls = [each for each in call.kernel_calls if isinstance(each, DepthwiseCall)]
-            self.sizes = list(dict.fromkeys(each.sizes for each in calls))
+            self.sizes = list(dict.fromkeys([*self.sizes, *(each.sizes for each in calls)]))
 
     def _arrays(self, arena: int, size: int, starts: Mapping[str, int]) -> dict[tuple[str, int], MemoryPlace]:
         """Return the buffers of the step and its scratch memory, in an arena of `size` bytes.
