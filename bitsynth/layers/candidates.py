@@ -73,7 +73,10 @@ def candidates(
         spec = MatmulSpec(name, act, wgt)
         for options in (x for method in methods for x in _tiles(method, load_table(name).in_order)):
             path = MATMUL.find_for(spec, options)
-            if path is None or not (fits or runs_here)(entry := MATMUL.read(path)):
+            if path is None:
+                continue
+            entry = MATMUL.read(path)
+            if not (fits(entry) if fits else runs_here(entry, isa)):
                 continue
             if plain_product(entry.kernel, spec):
                 yield Candidate(entry, options)
@@ -127,13 +130,13 @@ def home_of(isa: str) -> str:
     return max([isa, *wider], key=lambda name: bits[name])
 
 
-def runs_here(entry: Entry) -> bool:
-    """Return whether this processor has the features that the kernel needs, or an emulator runs it.
+def runs_here(entry: Entry, isa: str) -> bool:
+    """Return whether this processor, or an emulator, has what the kernel of a layer for `isa` needs.
 
-    Kernels of a set that this processor does not run are for others, which have its features.
+    Kernels of layers for a set that this processor lacks are for others, which have their features.
     """
-    isa = load(entry.kernel.isa)
-    if not runs_natively(isa.table) or features.missing(isa.table):
+    lacks_set = isa != "auto" and features.missing(load_table(isa))
+    if lacks_set or not runs_natively(load_table(entry.kernel.isa)):
         return True
     if entry.digest not in _host_needs:
         _host_needs[entry.digest] = needs(entry.kernel).host

@@ -259,7 +259,7 @@ def _rebuild(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
         return given or plan(spec, isa=isa, cpu=asked, threads=threads)
     wide = widen_operands(spec, schedule.operands)
     entry = cached_entry(schedule, wide.act, wide.wgt)
-    if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
+    if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry, isa)):
         return LayerPlan(spec, schedule, origin, isa, threads, cpu)
     return plan(spec, isa=isa, cpu=asked, threads=threads)
 

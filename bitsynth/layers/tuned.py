@@ -204,7 +204,7 @@ def _why_not(path: Path, record: TuningRecord, cpu: str) -> str:
     except SpecError as why:
         warn(f"{path}: {record.kernel} cannot be run as {record.schedule}: {why}; {_REMEDY}")
         return "cannot be run"
-    return "" if runs_here(mine) else "needs what this processor lacks"
+    return "" if runs_here(mine, record.task.isa) else "needs what this processor lacks"
 
 
 def _is_for_here(record: TuningRecord) -> bool:

@@ -12,7 +12,7 @@ from bitsynth.host import features, placement
 from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
 from bitsynth.layers import planning
-from bitsynth.layers.candidates import cpu_for
+from bitsynth.layers.candidates import candidates, cpu_for
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import plan, rank
 from bitsynth.layers.scheduled_kernel import with_quickest_rows
@@ -54,6 +54,17 @@ def on_another(monkeypatch):
         return "zen4"
     pretend(monkeypatch, PI_4, {"asimd"})
     return "a72"
+
+
+def test_candidates_of_a_set_that_runs_here_do_not_need_more(monkeypatch):
+    """Kernels of AVX-VNNI may serve layers on AVX-512, but not on a processor without it."""
+    plain = load("avx512").requirements(load("avx512").instrs).host
+    byte = MatmulOperand(8, Encoding.UNSIGNED), MatmulOperand(8, Encoding.SIGNED)
+    for found, expected in ((plain, False), ({*plain, "avx_vnni"}, True)):
+        pretend(monkeypatch, ZEN_4, {*load("avx2").table.host_features, *found})
+        sets = {each.entry.kernel.isa for each in candidates(*byte, "avx512")}
+        assert ("avxvnni" in sets) == expected
+        assert "avx512" in sets
 
 
 def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():

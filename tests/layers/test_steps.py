@@ -185,7 +185,7 @@ def test_a_plan_that_cannot_run_here_is_made_again(monkeypatch):
     chosen, given = LayerPlan(SPEC, better, "tuned elsewhere", "avx2"), planned()
     data = [pickle.dumps(chosen), pickle.dumps(given)]
     assert [pickle.loads(x) for x in data] == [chosen, given]
-    monkeypatch.setattr(planning, "runs_here", lambda entry: False)
+    monkeypatch.setattr(planning, "runs_here", lambda entry, isa: False)
     monkeypatch.setattr(planning, "_choose", lambda *args: (SCHEDULE, "default", ""))
     assert pickle.loads(data[0]) == LayerPlan(SPEC, SCHEDULE, "default", "avx2")
     assert pickle.loads(data[1]) == given
