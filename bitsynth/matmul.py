@@ -305,8 +305,8 @@ def get_kernel(
 ) -> MatmulKernel:
     """Return the cached kernel for these widths and encodings, its certificate checked again.
 
-    By default it is the one of fewest operations among all methods, compared to a tenth, then by the bytes they
-    read. Where a set with tile registers has none of its own, it is that of the set that it extends.
+    By default it is the kernel of fewest operations among all methods, compared to a tenth, then by the bytes that
+    kernels read. A set with tile registers that has no kernel of its own takes the kernel of the set that it extends.
 
     Args:
         isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`), or "auto" for the best this processor

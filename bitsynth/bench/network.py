@@ -92,7 +92,7 @@ class NetworkTimes:
         left_out: Peers that could not run, and why.
         float_bytes: Weights of the network in float32.
         board: The board that measured, before and after; empty if this machine did.
-        others: What the times of other packages depend on, as `network_peers.settings` returns it.
+        others: The settings that other packages' times depend on, as `network_peers.settings` returns them.
     """
 
     network: NetworkReport

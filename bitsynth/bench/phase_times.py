@@ -1,4 +1,4 @@
-"""What packing, products and epilogues take of each layer of a network.
+"""The times of packing, products and epilogues in each layer of a network.
 
 The network is linked a second time, so that every call of these passes through a clock (`parts.c`): what is measured
 are the functions that otherwise run, and nothing of them changes. What looking at the clock takes is taken off.

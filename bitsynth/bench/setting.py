@@ -56,7 +56,7 @@ def digests(
     """Return digests of the cached kernels of `isas`, by their place in the cache (`Kernel.digest`).
 
     If some `widths`, bits of activations and weights, are given, only those; only those for layers, or all
-    others, if `layers` says. What cannot be read is left out with a BitsynthWarning.
+    others, if `layers` says. Facts that cannot be read are left out with a BitsynthWarning.
     """
     return {
         place: entry.kernel.digest

@@ -17,10 +17,10 @@ from bitsynth.graph.read.inputs import drop_constant_inputs
 
 _QUANTIZERS = {"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold", "QuantizeLinear"}
 _CARRIERS = {"Clip", "DequantizeLinear"}
-"""What becomes nothing behind a quantizer."""
+"""Operators that change nothing after a quantizer."""
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "RequantShift")
 _OPSET = 17
-"""What `quantize_static` takes; older files are converted, as before 13 there are no scales by channel."""
+"""The operator set that `quantize_static` takes; older files are converted, as before 13 there are no scales by channel."""
 _SAMPLES = 8
 """Random inputs that int8 is calibrated with."""
 

@@ -73,7 +73,7 @@ class Device:
         self._session.__exit__(*reason)
 
     def stop(self) -> None:
-        """End what runs there, from another thread; nothing can be run afterwards."""
+        """End the program that runs there, from another thread; nothing can be run afterwards."""
         self._session.ssh.stop()
 
     def facts(self) -> Facts:
@@ -234,7 +234,7 @@ class Device:
 
 
 def _group_by_target(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
-    """Return the layers by what their kernels are compiled for."""
+    """Return the layers by the requirements for which their kernels are compiled."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
     for layer in layers:
         groups.setdefault(Target.of(layer[1].kernel), []).append(layer)

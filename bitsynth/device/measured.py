@@ -49,8 +49,8 @@ class NetworkAnswer:
         ns: Nanoseconds of a call of the whole network, a sample each; none if an emulator ran it.
         steps: Nanoseconds of each step, a sample each.
         before: The board, and
-        after: what it tells after the last sample.
-        emulator: What ran the network instead of the board's processor, or empty.
+        after: its facts after the last sample.
+        emulator: The emulator that ran the network instead of the board's processor, or empty.
     """
 
     ns: tuple[float, ...]

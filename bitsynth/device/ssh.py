@@ -20,7 +20,7 @@ CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
 FAILED = 255
 MAX_BYTES = 1 << 20
-"""The limit of what a board says."""
+"""The limit of a board's output."""
 _GRACE_SECONDS = 5
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 _MEANINGS = (
@@ -108,7 +108,7 @@ class Ssh:
                 self._children.forget(child)
 
     def stop(self) -> None:
-        """End what runs, from another thread; nothing can be run afterwards."""
+        """End the running program, from another thread; nothing can be run afterwards."""
         self._children.stop()
 
     def _start(self, script: str, stdin: int) -> Child:

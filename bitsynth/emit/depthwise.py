@@ -58,7 +58,7 @@ class DepthwiseSource:
 
     @property
     def layer_header(self) -> dict[str, str]:
-        """The header that says what `bs_layer` needs of the kernel."""
+        """The header with the kernel's facts that `bs_layer` needs."""
         return {f"{self.name}_layer.h": render("layer_depthwise.h.j2", self._values)}
 
 

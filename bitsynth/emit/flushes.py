@@ -31,7 +31,7 @@ class Pointer:
 
 
 Addresses = dict[Value, tuple[Pointer, int]]
-"""Addresses of loads and stores, by what they move: a pointer, and an offset in elements."""
+"""Addresses of loads and stores, by the value that is moved: a pointer, and an offset in elements."""
 
 Shift = Callable[[Sequence[Value], Scope], list[str]]
 """A function to statements that shift tile registers."""

@@ -317,9 +317,10 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
 def _selftest(kernel: Kernel, spec: MatmulSpec, column_blocks: Sequence[SideText]) -> dict[str, Any]:
     """Return the sizes of the self-test.
 
-    k: positions of a product that takes several steps. longest: those of the longest, which is packed in several parts.
-    words: 64-bit words of a packed operand. chunks: bytes of one step of a column tile that lie next to those of other
-    steps. segments: how often `k` is repeated, so that the last steps lie behind the second flush if it `flushes`.
+    k: positions of a product that takes several steps. longest: positions of the longest product, which is packed in
+    several parts. words: 64-bit words of a packed operand. chunks: bytes of one step of a column tile that lie next to
+    other steps' bytes. segments: how often `k` is repeated, so that the last steps come after the second flush if the
+    kernel `flushes`.
     """
     k = 2 * max(kernel.k_step, _SUMMED) + 5
     longest = CODES + k if packs_words(kernel) else k

@@ -67,7 +67,7 @@ class Packing:
 
 @lru_cache(maxsize=256)
 def packing(kernel: Kernel) -> Packing:
-    """Return the fastest packing for the rows of `kernel`; raise Refuted if it is not what was proved."""
+    """Return the fastest packing for the rows of `kernel`; raise Refuted if it differs from the proved packing."""
     inputs = _row_inputs(kernel)
     chosen = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
     chosen = chosen or Packing("steps", tuple(range(kernel.k_step)))

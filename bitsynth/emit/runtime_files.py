@@ -29,7 +29,7 @@ _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
 
 def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
-    """Return the header that says what `bs_layer` needs of a kernel."""
+    """Return the header with the facts of a kernel that `bs_layer` needs."""
     name = str(KernelName.of(kernel, spec))
     values: dict[str, Any] = {
         "name": name,

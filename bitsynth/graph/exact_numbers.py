@@ -142,7 +142,7 @@ class ExactNumbers:
         return numbers
 
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
-        """Return the numbers at `places`, all of which are known or computed."""
+        """Return the numbers at `places`, which are all known or computed."""
         value = self._values[edge.name]
         if isinstance(edge.type, Integers):
             grid = (np.broadcast_to(p, edge.shape).flat[places] for p in (edge.type.scale, edge.type.zero))

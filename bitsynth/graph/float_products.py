@@ -86,7 +86,7 @@ def _describe(graph: Graph, node: Node, makers: Mapping[str, Node], *, of_codes:
 
 
 def _find_origin(graph: Graph, edge: str, makers: Mapping[str, Node]) -> str:
-    """Return what computes an edge's numbers: an input, or the last node before that does more than move elements."""
+    """Return the source of an edge's numbers: an input, or the last node before that does more than move elements."""
     while (maker := makers.get(edge)) is not None and TABLE[maker.op].kind == "move":
         edge = maker.inputs[0]
     return str(maker) if maker is not None else f"input {edge}"

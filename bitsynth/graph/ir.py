@@ -92,7 +92,7 @@ class Graph:
         inputs: The edges that the caller gives.
         outputs: The edges that the caller gets.
         file_names: Every name that the file uses for an edge, also for edges that no longer exist.
-        quantizer: What the file's quantizer says of its error; None if it says nothing.
+        quantizer: The file's claims of its quantizer's error; None if it has none.
     """
 
     name: str

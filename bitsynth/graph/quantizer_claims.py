@@ -15,7 +15,7 @@ class MeasuredErrors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Measurements on the calibration inputs.
 
     Args:
-        by: What ran the quantized network.
+        by: The program that ran the quantized network.
         samples: The calibration inputs.
         loss_is: "accuracy" or "error", as of the report of `bitsynth.quantize`.
         loss: The loss.

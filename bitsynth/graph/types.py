@@ -121,7 +121,7 @@ class Edge:
         name: The name in the file, or one made from a node's name.
         shape: The sizes of all axes.
         dtype: The type in the file, as numpy and ml_dtypes name it: float32, uint8, int4.
-        type: What its elements stand for: integers on a grid, or real numbers.
+        type: The numbers of its elements: integers on a grid, or real numbers.
     """
 
     name: str

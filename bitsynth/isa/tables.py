@@ -157,7 +157,7 @@ class PrefetchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TileCycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cycles from one instruction on tiles of a kind to the next, and those that a configuration takes."""
+    """Cycles from one instruction on tiles to the next of its kind, and cycles of a configuration."""
 
     load: float
     multiply: float
@@ -239,7 +239,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def wanted_features(self) -> list[str]:
-        """The features that a processor of the set has, those of tile registers among them."""
+        """The features that a processor of the set has, including the features of tile registers."""
         return [*self.host_features, *(self.tiles.host if self.tiles else [])]
 
     @property

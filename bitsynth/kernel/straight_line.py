@@ -117,8 +117,8 @@ def check_program(
 ) -> set[str]:
     """Raise SpecError unless each value has one definition, before its uses, by an instruction on registers.
 
-    Values are named by `letter` and a number. Return those in general-purpose registers; the inputs that are in such
-    registers are `general`.
+    Values are named by `letter` and a number. Return the values in general-purpose registers; `general` are the inputs
+    in these registers.
     """
     program, words = list(program), set(general)
     check_names("value", letter, (s.dst for s in program))

@@ -241,7 +241,7 @@ def list_estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseE
 
 
 def _sets(isa: str) -> list[str]:
-    """Return the instruction sets whose kernels layers on `isa` may have, those that it extends among them."""
+    """Return the instruction sets whose kernels layers on `isa` may have, including sets that it extends."""
     extended = "" if isa == "auto" else load(isa).table.extends
     return list(dict.fromkeys([*sets_for(isa), *([extended] if extended else [])]))
 

@@ -24,7 +24,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         words: uint64 (..., `packed_words`): for every 64 channels a word a bit; bit 8 b + q of it is channel 8 q + b.
         bits: Bits of a code, 1 to 8.
         encoding: The values that codes stand for: "unsigned", "signed", "bipolar", "ternary" or "narrow"; None for
-            codes that may be read as any, such as those that thresholds count.
+            codes that may be read in any encoding, such as counts of thresholds.
         channels: Channels of a pixel.
 
     Raises:

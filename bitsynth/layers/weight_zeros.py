@@ -1,8 +1,8 @@
 """Weights with a zero point, on kernels for weights without one: only the terms of rows differ.
 
-A product of a and w - z is that of a and the weight that a kernel takes for the code, and a multiple of a (QNN,
-section 4: one of its four terms). Kernels of some encodings sum the codes of a row, times a power of two, as that
-multiple; the runtime makes another multiple of these sums.
+A product a * (w - z) is the product of a and the weight that a kernel takes for the code, plus a multiple of a (QNN,
+section 4: one of its four terms). Kernels of some encodings already sum the codes of a row, times a power of two; the
+runtime computes the needed multiple from these sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
 def encode_weights(integers: NDArray[Any], operand: MatmulOperand, zero: int) -> NDArray[np.uint8]:
     """Return the codes of weights with a zero point; raise SpecError for integers that have none.
 
-    Integers with a zero point are the codes of their `operand`, which `weights_of` chose: that of its code 0 is 0.
+    Integers with a zero point are the codes of their `operand`, which `weights_of` chose: integer 0 is code 0.
     """
     given = MatmulOperand(operand.bits, Encoding.UNSIGNED) if zero else operand
     return given.encode(integers, "weight")
@@ -40,7 +40,7 @@ def encode_weights(integers: NDArray[Any], operand: MatmulOperand, zero: int) ->
 def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
     """Return the product of the same codes without zero point whose C computes `spec` too; None if there is none.
 
-    That of weights without zero point is itself.
+    If weights have no zero point, it is `spec` itself.
     """
     if not spec.wgt.zero:
         return spec

@@ -156,7 +156,7 @@ def is_multiple(x: AffineNumber, size: int) -> bool:
 def align_down(x: AffineNumber, size: int) -> AffineNumber | None:
     """Return the last multiple of `size`, a power of two, that is not behind `x`; None if that is no known sum.
 
-    That of the stack is the base of a frame.
+    For an address in the stack the result is the unknown base of a frame.
     """
     if _varies_by(x, size):
         return x - x.number % size

@@ -7,7 +7,7 @@ from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 
 _LONG, _SHORT = 63, 31
-"""What counts of a number of bits to shift by: in registers of 64 bits, and in narrower ones."""
+"""Masks of the number of bits to shift by: in registers of 64 bits, and in narrower ones."""
 
 
 class Flags:

@@ -1,8 +1,8 @@
-"""What a decoder does: it makes functions of a processor's registers and memory from instructions.
+"""The interface of decoders, which turn instructions into functions on a processor's registers and memory.
 
-Capstone disassembles an instruction and says which operands it has. A decoder says what the instruction computes of
-them. Architectures whose instructions have a fixed length share one decoder, those with prefixes and a variable length
-another: `MachineTable.instruction_length` chooses.
+Capstone disassembles an instruction and lists its operands. A decoder returns the function that the instruction
+computes from them. Architectures whose instructions have a fixed length share one decoder, architectures with prefixes
+and a variable length another: `MachineTable.instruction_length` chooses.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _ALIGNED = {"a": 8, "w": 1, "start": 4, "c": 4, "rows": 1}
 """Alignments that the C interface promises of buffers; `rows` are the taps."""
 _POINTER_BYTES, _SUM_BYTES = 8, 4
 _GAP = 4
-"""Sums of a pixel beyond those of its units, which are not written."""
+"""Sums of a pixel after the sums of its units, which are not written."""
 _MAX_STEPS = 2048
 """The most steps of a call that is run for a kernel by itself."""
 
@@ -68,12 +68,12 @@ class DepthwiseFunction:
     def program(self) -> DepthwiseProgram:
         """The program, whose proof is checked as it is loaded."""
         proved = DEPTHWISE.load_named(self.name)
-        assert proved is not None, "the name is that of a depthwise kernel"
+        assert proved is not None, "the name is a depthwise kernel's"
         return proved.artifact
 
 
 def depthwise_sizes(program: DepthwiseProgram) -> Iterator[DepthwiseSizes]:
-    """Yield sizes about the kernel's loops: blocks of pixels and what is left of them, and steps between flushes."""
+    """Yield sizes around the kernel's loops: blocks of pixels and parts of blocks, and steps between flushes."""
     unit, block, period = program.unit, program.pixels, program.flush_every
     steps = {n for n in (period - 1, period, period + 1, 2 * period + 1) if 1 <= n <= _MAX_STEPS}
     sizes = [(pixels, 1, 2) for pixels in range(2 * block + 2)]
@@ -156,7 +156,8 @@ def prove_depthwise(
     sizes: Iterable[DepthwiseSizes] | None = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> ObjectProof:
-    """Return what is shown of the kernel's function in the object at `path`; Refuted says where it is not the kernel.
+    """Return the verdict on the kernel's function in the object at `path`; Refuted says where it differs from the
+    kernel.
 
     The function is called `name`, by default as the kernel. `sizes` are by default those about the kernel's loops.
     SpecError if objects of its architecture cannot be proved, or if the object has no such function.

@@ -17,7 +17,7 @@ from bitsynth.objects.declared import MachineTable
 from bitsynth.objects.memory import MemoryPlace, NotShown
 
 EXTERNAL_FUNCTIONS = ("memcpy", "memmove", "memset")
-"""Functions of the C library whose calls are understood: `external.py` says what they do."""
+"""Functions of the C library whose calls are understood: `external.py` has their effects."""
 INSTALL = "proving objects needs capstone and pyelftools: pip install 'bitsynth[objects]'"
 END = 1 << 32
 """The most bytes of memory that the sections of a file take."""
@@ -42,7 +42,7 @@ _EXECUTABLE, _ALLOCATED, _WRITABLE, _MERGED = 0x4, 0x2, 0x1, 0x10
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """What lies together wherever an object is loaded: bytes from `start` to `end`, at distances from `base`.
+    """A part of an object that stays together wherever it is loaded: bytes `start` to `end`, at distances from `base`.
 
     A library is one part. Of an object that is not linked each section is, and each constant of a section whose
     constants the linker may exchange for equal ones. `origin` is where `base` is here.
@@ -63,8 +63,8 @@ class ObjectFile:
         plain: Where the sections of the file lie: start, end, and start with base 0 and default alignment.
         functions: Functions that a program can find by name.
         symbols: Names, addresses and sizes of all functions, including functions that no other object sees.
-        unknown: What decides a byte of code and is not known before the object is loaded, by the byte's address.
-        parts: What lies together in every process.
+        unknown: By the address of a byte of code: the symbol that decides the byte when the object is loaded.
+        parts: The parts that stay together in every process.
         distances: By the address of a byte that has a distance from where it is to a part: where the field of the
             distance begins, and the part.
         externals: Names of functions of the C library that the object calls, by the address that they get here.
@@ -111,7 +111,7 @@ class ObjectFile:
         raise NotShown("it runs into what is no code of the object")
 
     def in_memory(self, in_file: int) -> int:
-        """Return where what has an address with base 0 lies."""
+        """Return the loaded address of an address with base 0."""
         places = ((start, in_file - plain, end - start) for start, end, plain in self.plain)
         return next((start + at for start, at, size in places if 0 <= at <= size), in_file + self.base)
 

@@ -24,8 +24,8 @@ _LIMIT = 1 << 62
 class AffineHull:
     """A point and directions over named numbers, in reduced echelon form.
 
-    One number of each direction is free: the others are sums of the free ones. It is the first by `rank`; of those of
-    one rank it is that which changes least, so that others are whole multiples of it.
+    One number of each direction is free: the others are sums of the free ones. It is the first number by `rank`. Among
+    numbers of one rank it is the one that changes least, so that the others change by whole multiples of its change.
 
         rank 0: step;  rank 1: pointer and count    With pointer + 8 count = w + 32 step it is count that is free.
     """

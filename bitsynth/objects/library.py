@@ -41,7 +41,7 @@ class LibraryObject:
         functions: The number of its functions.
         bytes: The bytes of its sections of code.
         defined: Functions that other objects can find, by name.
-        compilers: What compilers wrote of themselves.
+        compilers: The compilers' names and versions, as they wrote them.
     """
 
     name: str
@@ -75,7 +75,7 @@ class CompiledLibrary:
 
     @property
     def compilers(self) -> list[str]:
-        """What compilers wrote of themselves into the objects, each once."""
+        """Names and versions that compilers wrote into the objects, each once."""
         return list(dict.fromkeys(text for each in self.objects for text in each.compilers))
 
 

@@ -19,7 +19,7 @@ STACK = "stack"
 
 
 class NotShown(BitsynthError):
-    """What machine code does is not shown to be right: it is wrong, or beyond what is understood."""
+    """Machine code is not shown to be right: it is wrong, or it is not understood."""
 
 
 class OutOfPlace(NotShown):
@@ -42,12 +42,13 @@ class MemoryPlace:
 
 @dataclass
 class CallMemory:
-    """Arrays of distinct places, and what was written.
+    """Arrays of distinct places, and the bytes that were written.
 
     Attributes:
         at: The address of the instruction that runs.
         stack_from: Stack below this address has no value: the handler of a signal may write there at any time.
-        of_object: Addresses of the object. A read of what is no constant there is not understood: it may be right.
+        of_object: Addresses of the object. A read of bytes there that are no constant is not understood: it may be
+            right.
     """
 
     values: Contents
@@ -72,7 +73,7 @@ class CallMemory:
         self.stack_from = top - size
 
     def keep_stack(self, address: GeneralNumber) -> None:
-        """Forget what was written to the stack below `address`."""
+        """Forget the bytes that were written to the stack below `address`."""
         assert isinstance(address, int)
         count = address - self.stack_from
         if 0 < count < len(self.written):

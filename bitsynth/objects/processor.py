@@ -29,7 +29,7 @@ from bitsynth.objects.variable_length_decoder import VariableLengthDecoder
 STACK_BYTES = 1 << 16
 """The most stack of a call."""
 STACK_ALIGNMENT = 16
-"""What the stack pointer of a caller is a multiple of where it calls a function."""
+"""The alignment of a caller's stack pointer where it calls a function."""
 _EVERY = (1 << 8 * WORD) - 1
 _MAX_INSTRUCTIONS = 20_000_000
 """The most instructions of a call."""
@@ -142,7 +142,7 @@ class CodeProcessor:
         self.text: dict[int, str] = {}
 
     def call(self, address: int, arguments: Iterable[int], *, stack: int, back: int) -> None:
-        """Run the function at `address`, which returns to `back`; NotShown names what is wrong.
+        """Run the function at `address`, which returns to `back`; NotShown names the fault.
 
         The arguments that are not in registers are at `stack`.
         """
@@ -185,7 +185,7 @@ class CodeProcessor:
     def enter(
         self, arguments: Iterable[GeneralContent], *, stack: GeneralNumber, back: GeneralNumber
     ) -> dict[str, GeneralContent]:
-        """Set registers and stack as a caller does; return what the registers must hold at the end."""
+        """Set registers and stack as a caller does; return the contents that registers must have at the end."""
         registers, table = self.registers, self._table
         registers.reset()
         before = dict(registers.general)
@@ -269,7 +269,8 @@ class CodeProcessor:
         return registers.load(registers.number(registers.general[table.stack]) + WORD * place, WORD)
 
     def _stub_action(self, address: int) -> Action:
-        """Return what runs a stub, gives registers that a function may change new unknown values, and returns."""
+        """Return an action that runs a stub, gives registers that a function may change new unknown values, and
+        returns."""
         registers, table = self.registers, self._table
         kept = {*table.saved, table.stack}
         changed = [name for name in table.general if name not in kept]
@@ -312,7 +313,7 @@ class CodeProcessor:
         return self._decoder.action(ins, following), following
 
     def find_padding(self, address: int) -> tuple[bool, int]:
-        """Return whether what was not run at an address is more than padding, and the address behind it."""
+        """Return whether code that was not run at an address is more than padding, and the address after it."""
         try:
             ins = self._disassemble(address, address)
         except NotShown:

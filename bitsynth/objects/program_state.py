@@ -34,7 +34,7 @@ PositionNumbers = dict[str, AffineNumber]
 
 
 class ProgramMode(NamedTuple):
-    """What a state is but for its numbers and contents.
+    """A state without its numbers and contents.
 
     Attributes:
         case: The case of the call.
@@ -75,7 +75,7 @@ class ProgramState:
 
     @property
     def mode(self) -> ProgramMode:
-        """What the state is but for its numbers and contents."""
+        """The state without its numbers and contents."""
         began = tuple(acc is None for acc in self.accs[0]) if self.accs else ()
         return ProgramMode(self.case, self.pass_number, self.flushed, began)
 
@@ -128,7 +128,7 @@ class ProgramMachine:
         return {(row, col): self.run.values.memory(("c", row), 4 * col, 4 * lanes) for row, col in places}
 
     def assume_sizes(self, case: str, facts: LinearFacts) -> None:
-        """Add what the C interface says of the sizes of a call, and that its buffers fit into memory."""
+        """Add the facts of the C interface on the sizes of a call, and that its buffers fit into memory."""
         kernel = self.kernel
         of = {name: facts.term(AffineNumber.of_unknown(name)) for name in PARAMETERS}
         tiles, segments, steps, all_steps, every, ldc = (of[name] for name in PARAMETERS[:6])
@@ -162,7 +162,7 @@ class ProgramMachine:
         return {(a, b): product, (b, a): product}
 
     def assume_position(self, state: ProgramState, facts: LinearFacts) -> None:
-        """Add what holds of every position of the program, by the definition of its loops."""
+        """Add the facts that hold at every position of the program, by the definition of its loops."""
         of = {name: facts.term(x) for name, x in state.position.items()}
         params = {name: facts.term(AffineNumber.of_unknown(name)) for name in PARAMETERS}
         tile, steps, all_steps = of["tile"], params["steps"], params["all_steps"]
@@ -205,7 +205,7 @@ class ProgramMachine:
             facts.assume((number + 1 < params["segments"]) == (steps_before + steps < all_steps))
 
     def find_decided_ends(self, state: ProgramState, facts: LinearFacts) -> list[AffineNumber]:
-        """Return sums that are 0: the ends of runs of loops, minus what the facts say that they are."""
+        """Return sums that are 0: the ends of runs of loops, minus equal numbers by the facts."""
         if state.case != "steps":
             return []
         ends: list[tuple[AffineNumber, AffineNumber]] = []
@@ -302,7 +302,7 @@ class ProgramMachine:
             return self._close(state, level, facts) if done else None
         step, here, end = (state.position[name] for name in ("step", "here", "end 0"))
         pairs = (step, end), (here, AffineNumber.of_unknown("steps"))
-        # What is asked below and in `_step`: asked together it takes Z3 one question, and the answers are kept.
+        # The questions below and in `_step`: asked together they take Z3 one question, and the answers are kept.
         facts.find_implied(fact for pair in pairs for fact in (is_at_most(*pair, less=1), is_equal(*pair)))
         if facts.at_most(step, end, less=1):
             return self._step(state, facts)

@@ -49,12 +49,13 @@ _GAP = 4
 
 @dataclass
 class ObjectProof:
-    """What was shown of an object, for the sizes in `sizes`, and with `loops` for all.
+    """The verdict on an object, for the sizes in `sizes`, and with `loops` for all.
 
     Attributes:
-        loops: What the loop rule showed; None if it does not apply.
+        loops: The result of the loop rule; None if it does not apply.
         not_all: Why it does not apply.
-        functions: Name, address in the file and bytes of each function that was run: the kernel's, and what it calls.
+        functions: Name, address in the file and bytes of each function that was run: the kernel's, and functions it
+            calls.
         instructions: How many of the functions' instructions were run.
         not_run: Addresses of instructions of the microkernel that no size reached.
         one_sided: Addresses of branches that always went one way.
@@ -125,7 +126,8 @@ def prove_object(
     all_sizes: bool = True,
     say: Callable[[str], object] = lambda text: None,
 ) -> ObjectProof:
-    """Return what is shown of the kernel's function in the object at `path`; Refuted says where it is not the kernel.
+    """Return the verdict on the kernel's function in the object at `path`; Refuted says where it differs from the
+    kernel.
 
     The function is called `name`, by default as the kernel. Without `all_sizes` the loop rule is not tried. SpecError
     if objects of the kernel cannot be proved, or if the object has no such function.
@@ -179,7 +181,7 @@ def require_provable(isa: str) -> None:
 def prove_all_sizes(
     path: Path, kernel: MatmulKernel, processors: list[CodeProcessor] | None = None, *, name: str = ""
 ) -> LoopProof:
-    """Return what the loop rule shows of the kernel's function by itself; NotShown or Inexact if it does not apply.
+    """Return the result of the loop rule for the kernel's function; NotShown or Inexact if it does not apply.
 
     The function is called `name`, by default as the kernel. Its processor is added to `processors`.
     """
@@ -193,7 +195,7 @@ def prove_all_sizes(
 
 
 def _apply_rule(path: Path, kernel: MatmulKernel, name: str, *, outer_first: bool) -> tuple[LoopProof, CodeProcessor]:
-    """Return what the loop rule shows with one order of visits, and the processor that it ran."""
+    """Return the result of the loop rule with one order of visits, and the processor that it ran."""
     from bitsynth.objects.affine_memory import AffineMemory
     from bitsynth.objects.loops import LoopRule
 
@@ -233,7 +235,7 @@ def _compare(
 
 
 def require_result(processor: CodeProcessor, place: int, want: Content, where: str) -> None:
-    """Raise NotShown unless memory at `place` holds the content `want`; `where` says what that is."""
+    """Raise NotShown unless memory at `place` holds the content `want`; `where` names the place in messages."""
     values = processor.values
     data = [processor.memory.written.get(place + k) for k in range(len(want))]
     if None in data:

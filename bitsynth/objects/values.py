@@ -1,4 +1,5 @@
-"""Contents of registers and memory as values: what was computed, from which bytes of memory, by which instructions.
+"""Contents of registers and memory as values: from which bytes of memory, and by which instructions, they were
+computed.
 
 Equal values are one object, so comparing two computations of thousands of steps takes no time. A value is a sequence of
 bytes; a byte is a number, a byte of memory, or a byte of the result of an operation:
@@ -90,7 +91,7 @@ class Content:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What an instruction does to operands of one pattern: it moves bytes, or computes.
+    """The effect of an instruction on operands of one pattern: it moves bytes, or computes.
 
     Attributes:
         moved: Each byte of the result: a number, or (operand, byte); None if it computes.
@@ -148,7 +149,7 @@ class Contents:
         return self._range(array, first, size)
 
     def apply(self, instr: Instr, args: Sequence[Content], imm: int = 0) -> Content:
-        """Return what the instruction makes of its operands."""
+        """Return the result of the instruction on its operands."""
         call = (id(instr), imm, *args)
         result = self._applied.get(call)
         if result is None:

@@ -1,7 +1,7 @@
 """The independent checker: shows that a microkernel computes the product, for every input.
 
 It runs the kernel's programs in the linear domain and composes them end to end. Each part gives a lemma, which rests on
-those before it:
+earlier lemmas:
 
     memory     loads, broadcasts and stores put bytes where the layout says
     tiles      (tiles) an instruction on tiles does for each row what the step's program does

@@ -1468,7 +1468,7 @@ def check(record: dict[str, Any], folder: Path | None = None) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check a kernel file, by default that of this script's kernel, and say what holds; an exit code."""
+    """Check a kernel file, by default the one of this script's kernel, and print what holds; return an exit code."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(f"usage: {Path(sys.argv[0]).name} [KERNEL.json [FOLDER]]: check a kernel; FOLDER has its instruction set")
         return 0

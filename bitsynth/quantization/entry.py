@@ -121,13 +121,13 @@ def quantize(
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
         finetune: Minutes for which the network with the best widths is trained to give the float network's outputs
-            (with labels, the shares of classes in the first output alone), or how long as a `FineTuning`. The loss that
-            is reported is then that of a fifth of the samples, which are held back from training. Networks of the
-            front are not trained.
+            (with labels, the shares of classes in the first output alone), or how long as a `FineTuning`. The reported
+            loss is then measured on a fifth of the samples, which are held back from training. Networks of the front
+            are not trained.
         finetune_data: Inputs to train on, like `data` but without labels; then no sample of `data` is trained on, and
-            the loss is that of all of them. Some hundred samples are enough for `data`, all others belong here.
-        ranges: Which numbers of activations the codes hold: "mse", those with which the mean squared error is the
-            least; "minmax", all that were seen; "percentile", those up to the 99.9th percentile, or "percentile=99.99";
+            the loss is measured on all of `data`. Some hundred samples are enough for `data`; all others belong here.
+        ranges: Which numbers of activations the codes hold: with "mse" the range of the least mean squared error; with
+            "minmax" all that were seen; with "percentile" numbers up to the 99.9th percentile, or "percentile=99.99";
             "auto" is "mse".
         file_format: "qonnx"; "qcdq", which has no 1-bit weights; or "qdq", whose activations have 8 bits.
         front: Whether the front of loss and cycles is searched too; of bytes, if these are minimized, or if the loss is

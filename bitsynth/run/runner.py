@@ -48,7 +48,7 @@ class Runner(Protocol):
         """
 
     def close(self) -> None:
-        """Free what the runner holds."""
+        """Free the runner's memory and processes."""
 
 
 def runner_for(

@@ -56,7 +56,7 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> in
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
     """Return the runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
-    Instructions that all rows share count in equal parts for each row. Those on tile registers are apart, too
+    Instructions that all rows share count in equal parts for each row. Instructions on tile registers are apart, too
     (`tile_products_per_128_mac`).
     """
     total: defaultdict[str, float] = defaultdict(float)
@@ -177,7 +177,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.groups
-        # Steps load inputs, and those on tiles store the rows that they copy.
+        # Steps load inputs, and steps on tiles store the rows that they copy.
         runs = steps
         if kernel.in_tiles:
             busy = tile_grid(kernel).products * isa.tiles.cycles[cpu].multiply * at_once

@@ -40,10 +40,10 @@ class ArtifactKind(ABC, Generic[R, P]):
     Attributes:
         name: The kind in the certificates of networks.
         noun: An artifact of this kind in messages.
-        record: The type of what a file holds.
+        record: The type of a file's content.
         format: The version of `record` that is read.
         pattern: The files of this kind in a folder of kernels, after the folder of an instruction set.
-        remedy: What a user does about a file that is refused.
+        remedy: The advice for a file that is refused.
         differs: The reason of refusal if an accepted record does not say the same again or lies elsewhere.
     """
 

@@ -169,9 +169,9 @@ def quantize(
     --finetune trains the network that was chosen, to give the float network's outputs: on four fifths of the samples,
     or on the samples of --finetune-data.
 
-    The loss is measured on the data given, after training on those that were not trained on; at the end by the compiled
-    network where the instruction set runs here. Judge the result by other data. A search that was interrupted goes on
-    when it is repeated.
+    The loss is measured on --data, after training on the samples that were held back; at the end it is measured with
+    the compiled network, if its instruction set runs here. Judge the result by other data. A search that was
+    interrupted goes on when it is repeated.
     """
     from bitsynth.graph.read.file import name_in_errors
     from bitsynth.quantization import quantize as quantize_network

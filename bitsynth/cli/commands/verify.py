@@ -58,17 +58,17 @@ def verify(
 
     A network is a folder that `bitsynth compile` wrote, or the path of a certificate in it. Checked are the claims on
     every step for the whole range of its accumulators, the plan of memory, every file, and the certificates of its
-    kernels. Steps without a claim are named; with --strict the first of them is an error. With --model that ONNX file
-    is compiled again and must give the same certificate, so that nothing is left out.
+    kernels. Steps without a claim are named; with --strict the first of them is an error. With --model the ONNX file is
+    compiled again and must give the same certificate, so that nothing is left out.
 
-    Of a kernel the composition, the instruction lemmas and the claims of minimality are checked.
+    For a kernel its composition, the instruction lemmas and the claims of minimality are checked.
 
     With --object or --compiler the machine code of the microkernel is compared with the proved program, for every input
-    of a list of sizes, often of all; that of its packers with the layout of its operands, for a list of sizes. With
-    --objects that is done for each kernel of a network, in its library as cmake builds it or in that of --object; and
-    for each layer on x86-64 it is proved which activation meets which weight. What was shown is written next to the
-    certificate. With --strict it is an error if a packer is not proved, or a kernel or a layer of a network, or not for
-    every K a kernel by itself.
+    of the sizes in a list, often of all sizes. The machine code of its packers is compared with the layout of its
+    operands, for a list of sizes. With --objects this is done for each kernel of a network, in its library as cmake
+    builds it or in the library of --object; for each layer on x86-64 it is also proved that each activation meets its
+    weight. The verdicts are written next to the certificate. With --strict it is an error if a packer, or a kernel or
+    layer of a network, is not proved, or if a single kernel is not proved for every K.
     """
     if of_object or compiler or of_objects:
         if of_object and compiler:

@@ -61,7 +61,7 @@ class Digits:
 
 
 def _split(kind: Integers) -> Digits:
-    """Return digits of about half the bits; those of integers with a sign have a sign too."""
+    """Return digits of about half the bits; digits of signed integers are signed too."""
     numbers = np.arange(kind.least, kind.most + 1) - int(kind.zero.reshape(-1)[0])
     base = 1 << (_bits_of(numbers) + 1) // 2
     high = (numbers + (base // 2 if numbers[0] < 0 else 0)) // base

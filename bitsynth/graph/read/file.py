@@ -199,7 +199,7 @@ def is_control_flow(node: Any) -> bool:
 
 
 def names_made(graph: Any) -> frozenset[str]:
-    """Return the names of a graph's inputs, constants and nodes' outputs, without those in branches."""
+    """Return the names of a graph's inputs, constants and nodes' outputs, without names in branches."""
     outputs = {name for node in graph.node for name in node.output if name}
     return frozenset(outputs | {x.name for x in (*graph.initializer, *graph.input)})
 

@@ -227,7 +227,7 @@ def check_epilogue(epilogue: Any, out_layout: str) -> None:
 
 
 def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
-    """Raise SpecError if results are codes beyond those of `encoding`; an empty encoding has all."""
+    """Raise SpecError if results are no codes of `encoding`; an empty encoding has all codes."""
     if not encoding or not gives_codes(epilogue):
         return
     operand, last = MatmulOperand(epilogue.bits, Encoding.parse(encoding)), epilogue.codes[1]

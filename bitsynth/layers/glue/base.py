@@ -130,7 +130,7 @@ _RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
 _MAX_EXAMPLE = 1 << 22
-"""The limit of numbers in a self-test, each of which takes some bytes of text."""
+"""The limit of numbers in a self-test; each number takes some bytes of text."""
 _MAX_COMMAND_LETTERS = 400
 """The longest arguments that a command on one line has."""
 Numbers = Mapping[str, Number]

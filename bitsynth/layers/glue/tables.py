@@ -218,9 +218,9 @@ _FEW_BITS, _MAX_BITS = 2, 4
 class PairLookup(Glue):
     """The entry of a table for each pair of two inputs' codes, a pixel and channel at a time: any function of them.
 
-    C looks pairs of few bits up by a program. Of others it computes (a * f + b * g + k) >> n, if there are numbers near
-    those of the scales that were found to give the table's entry for every pair of codes, or looks the pair up in
-    memory: ONNX Runtime's QLinearAdd is such a sum for most scales.
+    C looks up pairs of few bits by a program. For wider pairs it computes (a * f + b * g + k) >> n, if numbers near the
+    scales' ratios give the table's entry for every pair of codes; else it looks the pair up in memory: ONNX Runtime's
+    QLinearAdd is such a sum for most scales.
 
     Args:
         channels: Channels of a pixel.

@@ -79,7 +79,7 @@ class _Sum:
         return self.k if self.even else self.k + (self.z << self.n)
 
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
-        """Return whether the program gives `pairs`, of which every `apart`-th is compared."""
+        """Return whether the program gives `pairs`; every `apart`-th pair is compared."""
         return bool((self.table(pairs.shape, last, apart) == pairs[::apart, ::apart]).all())
 
     def table(self, shape: Sequence[int], last: int, apart: int = 1) -> NDArray[np.uint8]:

@@ -1194,7 +1194,8 @@ def check(given: dict[str, Any], folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Check a certificate, by default that of this script's network, and say what of it was checked; an exit code."""
+    """Check a certificate, by default the one of this script's network, and print what was checked; return an exit
+    code."""
     own = Path(__file__)
     path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".certificate.json"))
     try:

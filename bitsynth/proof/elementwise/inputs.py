@@ -224,8 +224,9 @@ def _float_values(shape: tuple[int, ...], rng: Generator) -> U64:
 def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
     """Move most elements to both sides of where the meaning changes, each by one value.
 
-    In the first columns that is a value of its own: pairs of variants are the two sides. In those behind it is one that
-    all share, in two columns half of whose variants are that element.
+    In the first columns the moved value is an element's own: pairs of variants are the two sides. In later columns the
+    moved value is shared by all elements: two columns are the two sides, and the element is half of the variants of
+    each.
     """
     pairs, columns = VARIANTS // 2, next(iter(drawn.values())).shape[1]
     shared = {x.name for x in spec.inputs if x.per in ("row", "all")}

@@ -17,7 +17,7 @@ from bitsynth.kernel.program import Acc
 from bitsynth.sketches.lanes.terms import ProductTerm, find
 
 Places = tuple[int, ...]
-"""What each byte of a register belongs to: tap * unit + channel."""
+"""The tap and channel of each byte of a register: tap * unit + channel."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def steps(isa: Isa, method: str) -> Iterator[DepthwiseStep]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Registers to multiply: the instructions that make them of the step's taps, and what their bytes belong to."""
+    """Registers to multiply: the instructions that make them of the step's taps, and the tap and channel of each
+    byte."""
 
     taps: int
     program: tuple[Step, ...]

@@ -1,8 +1,8 @@
 """Roles in elementwise programs, and the instruction forms that fill them.
 
-A role is an expression in the lane language for operands a, b, c of given types; in it `bits` and `lanes` are those of
-a, `out` the bits of the result's lanes. A form fills the role if it gives the same on samples, with its operands
-in some order. That is no proof: the program that is built of the forms is proved as a whole.
+A role is an expression in the lane language for operands a, b, c of given types; in it `bits` and `lanes` describe a,
+and `out` is the bits of the result's lanes. A form fills the role if it gives the same on samples, with its operands in
+some order. That is no proof: the program that is built of the forms is proved as a whole.
 """
 
 from __future__ import annotations

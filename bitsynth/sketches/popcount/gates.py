@@ -61,8 +61,8 @@ class BitForm:
         wgt_planes: The same over the codes of weights.
         gates: The gates, in order.
         terms: The coefficient and the node of each bit that is summed.
-        g: The row term: what is added for each code of activations.
-        h: The column term: what is added for each code of weights.
+        g: The row term: a number that is added for each code of activations.
+        h: The column term: a number that is added for each code of weights.
         cost: The number of operations.
     """
 

@@ -6,9 +6,9 @@ and the plan is used for all. Both paths are the cheapest of the flush search (`
     acc0: 16 bytes, up to 21 steps    stage: uaddw low, uaddw2 high    acc4, acc5: 8 lanes of 16 bits, up to 260 runs
     acc4                              flush: usubw from c0, c1         int32 tile
 
-Separating narrow lanes into low and high ones may leave the low ones unmasked: their sums are mixed with those of the
-high ones, and wrap, until the next stage subtracts the high sums. Passes whose sums differ by a power of two may share
-the wider accumulators: each shifts them left, by doubling, for the next, and the last goes to the tile.
+Separating narrow lanes into low and high ones may leave the low ones unmasked: their sums are mixed with the sums of
+the high lanes, and wrap, until the next stage subtracts the high sums. Passes whose sums differ by a power of two may
+share the wider accumulators: each shifts them left, by doubling, for the next, and the last goes to the tile.
 
 `loop_nest` writes the loops of a path around a step, and its flush.
 """

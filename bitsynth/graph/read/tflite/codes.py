@@ -51,7 +51,7 @@ _SUM_SHIFT = 20
 
 
 def _weights(node: FileNode, channels: int) -> CodeGrid:
-    """Return what weights stand for; SpecError unless their zero points are 0, and scales one or one a channel."""
+    """Return the grid of weights; SpecError unless their zero points are 0, and scales one or one a channel."""
     codes = codes_of(node, "in1", many_scales=True)
     if codes.zero.any():
         raise node.fail("weights have a zero point, which the format does not allow")
@@ -144,7 +144,7 @@ def _read_mul(node: FileNode) -> tuple[str, ...]:
 
 
 def _require_same(node: FileNode, *inputs: int) -> CodeGrid:
-    """Return what all codes stand for; SpecError unless inputs and outputs have one scale and zero point."""
+    """Return the grid of all codes; SpecError unless inputs and outputs have one scale and zero point."""
     result = codes_of(node, "out0")
     for where in (*(f"in{k}" for k in inputs), *(f"out{k}" for k in range(1, len(node.outputs)))):
         if not codes_of(node, where).is_same(result):

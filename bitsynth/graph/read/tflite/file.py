@@ -67,12 +67,12 @@ _VERSION = 3
 _MAX_OPERATORS = 100_000
 _MAX_TENSORS = 1_000_000
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, MemoryError, KeyError)
-"""What the accessors of flatbuffers raise for offsets outside the file."""
+"""Errors that the accessors of flatbuffers raise for offsets outside the file."""
 
 
 @dataclass(frozen=True)
 class _Type:
-    """A type of tensors: what ONNX calls it, what the graph calls it, and its bits."""
+    """A type of tensors: its name in ONNX, its name in the graph, and its bits."""
 
     onnx: str
     name: str
@@ -345,7 +345,7 @@ class _File:
 
 
 def _describe(inputs: list[_Tensor | None], outputs: list[_Tensor]) -> dict[str, Any]:
-    """Return the attributes that say what the tensors of a node stand for; SpecError for tensors that are not read."""
+    """Return the attributes with the grids of a node's tensors; SpecError for tensors that are not read."""
     attributes: dict[str, Any] = {}
     for where, tensors in (("in", inputs), ("out", outputs)):
         for k, tensor in enumerate(tensors):
