@@ -20,7 +20,7 @@ _CARRIERS = {"Clip", "DequantizeLinear"}
 """Operators that change nothing after a quantizer."""
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "RequantShift")
 _OPSET = 17
-"""The operator set that `quantize_static` takes; older files are converted, as before 13 there are no scales by channel."""
+"""The operator set of `quantize_static`; older files are converted, as before 13 there are no scales by channel."""
 _SAMPLES = 8
 """Random inputs that int8 is calibrated with."""
 
