@@ -130,7 +130,7 @@ static inline float bs_line_level(const float *line, size_t places, float sum, f
 
 typedef int32_t bs_wholes __attribute__((vector_size(4 * BS_FLOATS)));
 
-/* The lanes of a where `is` has all bits, those of b where it has none. */
+/* The lanes of a where `is` has all bits, the lanes of b where it has none. */
 #define BS_CHOSEN(is, a, b) (bs_floats)(((bs_wholes)(a) & (is)) | ((bs_wholes)(b) & ~(is)))
 
 /* Codes of BS_FLOATS channels of BS_PIXELS pixels, in the last bits of `whole`; lanes of all bits

@@ -17,7 +17,7 @@ static inline void copy_each(
         memcpy(to + x * to_apart, from + x * from_apart, channels);
 }
 
-/* Copies pixels; those of a few usual sizes without a call for each. */
+/* Copies pixels; pixels of a few usual sizes without a call for each. */
 static void copy_pixels(
     size_t pixels,
     size_t channels,

@@ -108,7 +108,7 @@ static inline double bs_log(double x)
     p = p * z + 2.0 / 7;
     p = p * z + 2.0 / 5;
     p = p * z + 2.0 / 3;
-    /* 2s is f - s f, the first of which is exact. */
+    /* 2s is f - s f, and f is exact. */
     const double less = s * (f - p * z) - k * 0x1.a39ef35793c76p-33;
     const double made = k * 0x1.62e42feep-1 + (f - less);
     return x > 0 && x < __builtin_inf() ? made

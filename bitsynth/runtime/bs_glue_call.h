@@ -71,7 +71,7 @@ void bs_glue_look_up(
 /* Converts floats to codes or back, each element with its channel's scale. */
 void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void *to);
 
-/* Runs a program on `count` elements, and on those of `other` if it has two inputs. */
+/* Runs a program on `count` elements, and on elements of `other` if it has two inputs. */
 void bs_glue_map(
     const struct bs_glue_program *p,
     const void *numbers,

@@ -101,7 +101,7 @@ static void copy_vectors(
             to[i * to_apart + j] = from[i * v->apart + j * v->stride];
 }
 
-/* Makes `k` codes those of the kernel, and pads them to whole steps. */
+/* Converts `k` codes to the kernel's codes, and pads them to whole steps. */
 static void convert_column(const struct products *p, uint8_t *codes)
 {
     const struct bs_matrices *m = p->m;

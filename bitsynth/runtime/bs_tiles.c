@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Adds the terms of pixels at `taps` taps, `apart` from each other, to those of `count` outputs. */
+/* Adds the terms of pixels at `taps` taps, `apart` from each other, to terms of `count` outputs. */
 static void add_taps(
     size_t taps, size_t apart, size_t stride, size_t count, const uint32_t *from, uint32_t *to)
 {
@@ -19,7 +19,7 @@ static void add_taps(
             to[i] += from[i * stride];
 }
 
-/* Adds the terms of a row of taps, some of which are on padding. */
+/* Adds the terms of a row of taps; some of the taps are on padding. */
 static void add_inside(
     const struct call *c,
     const uint32_t *sums,
@@ -66,7 +66,7 @@ static void sum_line(
         }
 }
 
-/* Converts the kernel's terms, multiples of 1 << row_shift, to those of the layer's weights. */
+/* Converts the kernel's terms, multiples of 1 << row_shift, to terms of the layer's weights. */
 static void scale_terms(const struct bs_layer *l, size_t count, int32_t *terms)
 {
     for (size_t i = 0; i < count; ++i)

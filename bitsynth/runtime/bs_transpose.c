@@ -87,7 +87,7 @@ enum { TALL = BLOCK };
 #define transpose_tall transpose_block
 #endif
 
-/* Bytes of `width` of each row change places with those of the row that far on. */
+/* Swaps bytes of each row with bytes of the row that is `width` rows further. */
 static inline void swap_bytes(uint64_t *rows, size_t width, uint64_t low)
 {
     for (size_t i = 0; i < SMALL; ++i)

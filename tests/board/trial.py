@@ -74,7 +74,7 @@ class Failed(Exception):
 
 
 def expect(argv: list[str], *texts: str, code: int = 0, env: Mapping[str, str] | None = None) -> None:
-    """Run a command, show what it says, and require these texts in it and this exit code."""
+    """Run a command, show its output, and require these texts in it and this exit code."""
     start = time.monotonic()
     print("$", *(word if len(word) < 200 else "..." for word in argv[-2:]), flush=True)
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, check=False)

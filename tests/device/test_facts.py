@@ -1,4 +1,4 @@
-"""What boards say of themselves."""
+"""Facts that boards report."""
 
 import shutil
 import subprocess
@@ -102,7 +102,7 @@ def facts_of(machine, cpuinfo, tmp_path, lscpu="", kernel=""):
 
 
 def told(*machine, **more):
-    """What it says of an emulator."""
+    """The facts that it reports under an emulator."""
     return facts_of(*machine, **more).emulator
 
 

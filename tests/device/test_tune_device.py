@@ -153,7 +153,7 @@ def test_a_board_that_disappears_loses_its_trial(boards, before_run, command, st
 
 
 def states(study):
-    """Of all trials, those that were queued included."""
+    """Of all trials, queued ones included."""
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(study)))
     (found,) = storage.get_all_studies()
     return [t.state for t in storage.get_all_trials(found._study_id)]

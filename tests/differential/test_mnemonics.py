@@ -56,7 +56,7 @@ def usable(name, skip_isa):
 
 @pytest.mark.parametrize("name", ["avx2", "neon"])
 def test_forms_compile_to_their_mnemonics(name, skip_isa):
-    """A few of those that are also compared with the machine."""
+    """A few of the forms that are also compared with the machine."""
     isa, (compiler, *_) = usable(name, skip_isa)
     forms = [i for i in isa.instrs.values() if i.name.startswith(("and.u8", "add.u16", "add.u32", "tbl.u8x16"))]
     assert without(isa, forms, compiler) == set()
@@ -67,7 +67,7 @@ def test_forms_compile_to_their_mnemonics(name, skip_isa):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", load.names())
 def test_every_form_compiles_to_its_mnemonic(name, skip_isa):
-    """By every compiler; those of a set that it extends are looked for there."""
+    """By every compiler; forms of a set that it extends are looked for there."""
     isa, compilers_of_it = usable(name, skip_isa)
     inherited = load.load(isa.table.extends).instrs if isa.table.extends else {}
     own = [form for form in isa.instrs.values() if form.name not in inherited]

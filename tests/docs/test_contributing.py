@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, the Makefile, workflows and issue forms name what there is; the YAML is what GitHub reads."""
+"""CONTRIBUTING.md, the Makefile, workflows and issue forms name what there is; the YAML is as GitHub reads it."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Guides do what they say: their code runs, and the code that they show is the code that there is."""
+"""Guides are true: their code runs, and the code that they show is the repository's."""
 
 import re
 import shutil

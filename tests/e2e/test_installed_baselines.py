@@ -1,4 +1,4 @@
-"""The packages themselves on one small and one strided layer; what they take is not judged."""
+"""The packages themselves on one small and one strided layer; their times are not judged."""
 
 import subprocess
 import sys

@@ -93,7 +93,7 @@ def wanted(**system):
 
 
 def test_pip_gets_z3_as_a_wheel():
-    """The last wheel for AArch64 that does without glibc 2.38 is that of 4.15.4; 32-bit Arm has none."""
+    """The last wheel for AArch64 that does without glibc 2.38 is of version 4.15.4; 32-bit Arm has none."""
     for machine in ("x86_64", "arm64", "AMD64"):
         (versions,) = wanted(platform_machine=machine)
         assert "4.15.4.0" in versions

@@ -1,4 +1,4 @@
-"""A layer is its own: what it was made of may change or leave, and copies of it are layers of the same."""
+"""A layer is independent: its arguments may change or be freed, and copies of it are equal layers."""
 
 import copy
 import pickle

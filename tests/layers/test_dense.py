@@ -65,7 +65,7 @@ def test_bits_of_no_channel_are_not_read():
 
 
 def test_activations_that_have_no_zero():
-    """Those of idle channels count, and are taken off again."""
+    """Sums of idle channels count, and are subtracted again."""
     layer = dense(layout="packed", act_encoding="bipolar", zero_point=1)
     np.testing.assert_array_equal(layer.run(words(X, 2)), (2 * flat("NCHW") - 3 - 1) @ W.T)
 
@@ -117,7 +117,7 @@ def test_images_of_other_sizes():
 
 
 def test_layers_are_compiled_before_their_first_call(monkeypatch):
-    """Those of one kernel once."""
+    """Layers of one kernel are compiled once."""
     monkeypatch.setattr(libraries, "_runners", {})
     compiling: list[str] = []
     made_by = libraries.compile_library

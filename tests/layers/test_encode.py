@@ -27,7 +27,7 @@ def values(operand, dtype, shape=(2, 1, 2, 300)):
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: np.dtype(t).name)
 def test_codes_and_misfits_of_a_type(runner, dtype):
-    """A misfit is any value without a code: both ends of the type, and those that wrap to one that has a code."""
+    """A misfit is any value without a code: both ends of the type, and values that wrap to a value with a code."""
     for operand in OPERANDS:
         x = values(operand, dtype)
         want = operand.encode(x, "x")

@@ -1,4 +1,4 @@
-"""Epilogues in numpy: what they say of hard sums, and what they refuse."""
+"""Epilogues in numpy: their results for hard sums, and the arguments that they refuse."""
 
 import dataclasses
 import pickle

@@ -1,4 +1,4 @@
-"""Epilogues of layers, by programs or in plain C: what they make of sums is what Python says of them."""
+"""Epilogues of layers, by programs or in plain C: their results equal Python's."""
 
 from functools import cache
 

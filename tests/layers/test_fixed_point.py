@@ -1,4 +1,4 @@
-"""Codes by lines of 32 bits: what numpy says, what compiled layers give on every set, what is refused."""
+"""Fixed-point codes in 32 bits: numpy's results, compiled layers on every set, refused arguments."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ JOINED = {12: True, 16: True, 29: False, 48: True, 64: False, 100: False}
 @pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "avx512"]))
 @pytest.mark.parametrize("channels", quick([29, 64], of=JOINED))
 def test_channels_that_fill_no_unit(isa, channels):
-    """Those of 29 would fill them after too many pixels: what a unit has behind a pixel is made after it."""
+    """29 channels would fill units after too many pixels, as the part of a unit after a pixel is computed later."""
     assert bool(check(channels, isa, "thresholds", adds=False)) is JOINED[channels]
 
 

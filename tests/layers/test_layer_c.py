@@ -21,7 +21,7 @@ from bitsynth.layers.library import FLAGS, files, shared_files
 
 STRICT = ("-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes")
 QUICK = ("-O1",)
-"""Flags of what the slow suite runs with those that ship."""
+"""Flags that the slow suite uses with the shipped kernels."""
 SANITIZERS = ("address,undefined", "thread")
 DRIVER = (Path(__file__).parent / "layer_driver.c").read_text(encoding="utf-8")
 MACHINES = [
@@ -41,7 +41,7 @@ ALL = [
     machine("armv7_neon", "multiply", 3, 2, "signed", "ternary"),
 ]
 RACES = [(m, s) for s in SANITIZERS for m in (MACHINES[:2] if s == "thread" else MACHINES[::2])]
-"""The code of threads is that of all layers: two with it under a sanitizer are enough."""
+"""All layers share the code of threads: two layers with it under a sanitizer are enough."""
 COMPILERS = [(m, c) for m in ALL for c in toolchain.compilers(load(m.isa))]
 SMALL = Case(MACHINES[0], 1, (2, 2), (3, 3), (1, 1), gather="im2col")
 

@@ -30,7 +30,7 @@ def runner(isa):
 
 
 def check_transpose(isa, size, rows, columns, apart):
-    """Rows, and those of the transpose, lie `apart` bytes further from each other than they must."""
+    """Rows, and rows of the transpose, lie `apart` bytes further from each other than they must."""
     rng = np.random.default_rng((size, rows, columns))
     given = rng.integers(0, 256, (rows, columns * size + apart), np.uint8)
     got = np.zeros((columns, rows * size + apart), np.uint8)

@@ -1,4 +1,4 @@
-"""What schedules are tuned on: sums by numpy that boards' results are checked against."""
+"""Operands of tuning: sums by numpy that boards' results are checked against."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Packed words that know what they hold: made, read, cut, and refused where other codes are wanted."""
+"""Packed words with their bits and encoding: packed, read, cut, and refused where other codes are wanted."""
 
 import copy
 import pickle

@@ -21,7 +21,7 @@ def spec(image, channels=128, size=3):
 
 
 def estimate(image, **how):
-    """That of four rows by 64 columns on the Cortex-A53."""
+    """The kernel of four rows by 64 columns on the Cortex-A53."""
     result = spec(image)
     (candidate,) = [x for x in candidates(result.act, result.wgt, "neon") if (x.method, x.channels) == ("pairs", 64)]
     return Estimate(candidate, result, "direct", 4, "a53", **how)

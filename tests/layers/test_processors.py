@@ -82,7 +82,8 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
     [("neon", "a53", 1, 1), ("neon", "a72", 3, 2), ("neon", "a72", 3, 3), ("neon_dotprod", "a76", 2, 2)],
 )
 def test_no_method_is_predicted_to_take_fewer_cycles(isa, cpu, act_bits, w_bits):
-    """Of the best schedule of each, those that were not predicted too; of A3W2 on A72 the first estimate is not it."""
+    """The best schedule of each method, including unpredicted ones; for A3W2 on the A72 it is not the first
+    estimate."""
     geometry = Geometry(64, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
     act, wgt = MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR)
     spec = LayerSpec(act, wgt, geometry, image=(56, 56))

@@ -50,7 +50,7 @@ def channels_last(layer, result):
 
 
 def check(kind, name, isa="avx2", seed=0, layouts=("NHWC", "NCHW", "packed"), **options: Any):
-    """Every layout gives what numpy does, on integers that the sums are."""
+    """Every layout gives numpy's results, on the integers of the sums."""
     rng = np.random.default_rng(seed)
     groups = options.get("groups", 1)
     w = rng.choice([-1, 1], (CHANNELS, CHANNELS // groups, 3, 3))

@@ -30,7 +30,7 @@ def m(request, skip_isa):
 @pytest.mark.parametrize(("epilogue", "out_layout", "residual"), RESULTS, ids="-".join)
 @pytest.mark.parametrize("outputs", [5, 130])
 def test_one_row(m, outputs, epilogue, out_layout, residual):
-    """Fewer columns than a tile or a unit, and more; a tile has several rows, of which one is wanted."""
+    """Fewer columns than a tile or a unit, and more; a tile has several rows, and one is wanted."""
     one = {"epilogue": epilogue, "out_layout": out_layout, "residual": residual, "biased": True}
     case = Case(m, 1, (1, 1), (96, outputs), (1, 1), **one)
     layer, x, want = case.prepared()

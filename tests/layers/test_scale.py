@@ -1,4 +1,4 @@
-"""Floats of layers: what numpy gives, to the bit, whatever flags the C is compiled with."""
+"""Floats of layers equal numpy's, to the bit, whatever flags the C is compiled with."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Rows of tables that are taken by the bits of packed words, beside those that are made of codes."""
+"""Rows of tables that are looked up by the bits of packed words, compared with tables computed from codes."""
 
 import numpy as np
 import pytest

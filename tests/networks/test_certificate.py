@@ -199,7 +199,7 @@ def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
 
 
 def test_what_is_moved_or_kept_is_on_the_scale_it_was_on(ended_by_numbers):
-    """Of the greatest of a window, and of the sums of a last layer, which are on that of both factors."""
+    """The scale of the greatest of a window, and of a last layer's sums, which are on the product of both scales."""
     for edge in ("tail.max_pool", "tail.matmul"):
         for name, value in (("scale", encode_json_array(np.array([[0.7]]))), ("zero", 1)):
             forged = copy.deepcopy(ended_by_numbers)
@@ -243,7 +243,7 @@ def test_every_result_has_one_claim(ended_by_numbers, value, message):
 
 
 def test_integers_as_the_callers_numbers_are_their_own(rng):
-    """Those on a scale of channels that differ in range; on another scale they are refused."""
+    """Moves of channels that differ in range keep their scale; on another scale they are refused."""
     builder = GraphBuilder("given", "exact")
     x = builder.input("x", (1, 4), "float32", Reals())
     edge = quantized(builder, x, high=7, scale=0.1)
@@ -264,7 +264,7 @@ def test_integers_as_the_callers_numbers_are_their_own(rng):
 
 @pytest.mark.parametrize("step", [3, 4])
 def test_a_table_leaves_no_sum_out(found, step):
-    """The sums that are looked at are those of the codes read, whatever a claim says lies between them."""
+    """The sums that are checked come from the codes that are read, whatever a claim says lies between them."""
 
     def entry(given, name, value):
         return changed(given, step=step, path=("claims", 0, name), value=value)

@@ -1,4 +1,4 @@
-"""`bitsynth check`: what differs is counted, edge by edge, and by whom."""
+"""`bitsynth check`: differences are counted, edge by edge and runtime by runtime."""
 
 import json
 

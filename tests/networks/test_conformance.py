@@ -1,4 +1,4 @@
-"""The node tests of the onnx package: those of every operator that is read, but for the forms that are refused."""
+"""The node tests of the onnx package, for every operator that is read, but for the forms that are refused."""
 
 import re
 import warnings

@@ -73,7 +73,7 @@ QUANTIZERS = {
 
 
 def numbers(rng):
-    """Eighths, of which floats lose none: ties, and numbers beyond the limits."""
+    """Eighths, which floats hold exactly: ties, and numbers beyond the limits."""
     return (rng.integers(-40, 41, SHAPE) / 8).astype(np.float32)
 
 

@@ -39,7 +39,7 @@ def quantized(builder, edge, bits, low, zero=0, scale=0.05, high=None):
 
 
 def factor(builder, rng, name, shape):
-    """Codes of an input, transposed or not, with a zero point or not; and what they are."""
+    """Codes of an input, transposed or not, with a zero point or not; and the edge of their numbers."""
     rank, bits, is_signed = len(shape), int(rng.choice([1, 2, 3, 4, 8])), bool(rng.integers(2))
     swapped = (*range(rank - 2), rank - 1, rank - 2)
     order = [tuple(range(rank)), swapped, tuple(rng.permutation(rank))][rng.integers(3)]
@@ -55,7 +55,7 @@ def factor(builder, rng, name, shape):
 
 
 def product(builder, rng, number):
-    """A product of matrices of any sizes, of which one may be common to several, and what follows it."""
+    """A product of matrices of any sizes, one of them perhaps common to several products, and the nodes after it."""
     outer = [(), (1,), (3,), (2, 3), (1, 4)][rng.integers(5)]
     rows, depth, columns = (int(rng.choice(SIZES)) for _ in range(3))
     own = [outer, (1,) * len(outer), ()][rng.choice(3, p=[0.6, 0.2, 0.2])]
@@ -147,7 +147,7 @@ def test_many_products():
 
 
 def attention():
-    """Heads of queries and keys, of which the latter are transposed, their codes, and values, transposed again."""
+    """Heads of queries and keys, the keys transposed, their codes, and values, transposed again."""
     builder = GraphBuilder("attention", "exact")
     edges = [builder.input(name, (1, 3, 2, 4), "float32", Reals()) for name in "qkv"]
     q, k, v = (

@@ -59,7 +59,7 @@ def test_intervals_hold_the_number(name, pairs):
     "shapes", [((1, 3, 80, 400), (1, 3, 1, 1)), ((70_000,), (1,)), ((9, 5000), (5000,)), ((2, 40_000), (2, 40_000))]
 )
 def test_blocks_are_what_the_whole_is(name, shapes):
-    """Bounds of many numbers, of which some are known exactly in some blocks, all in others."""
+    """Bounds of many numbers; in some blocks some numbers are known exactly, in others all."""
     rng, result = np.random.default_rng(3), getattr(directed, name)
     a, b = (rng.integers(1, 9, shape) / 8 for shape in shapes)
     for exact in (True, False):
@@ -251,7 +251,7 @@ def residual(rng):
 
 
 def assert_as_fractions_do(graph, x, values):
-    """The integers of every edge are those of a run in which every number is a fraction."""
+    """The integers of every edge equal the integers of a run in which every number is a fraction."""
     known = {**graph.constants, "x": Fractions().constant(x)}
     for one in graph.nodes:
         given = tuple(graph.constants.get(name) for name in one.inputs)

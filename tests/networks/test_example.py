@@ -1,4 +1,4 @@
-"""The network that ships in examples/: its files, and what they say of each other."""
+"""The network that ships in examples/: its files agree with each other."""
 
 import hashlib
 import json

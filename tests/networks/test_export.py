@@ -233,7 +233,7 @@ def test_integers_times_less_than_nothing_are_others(factor):
 
 
 def test_numbers_of_several_outputs():
-    """One of which another reads."""
+    """An output that another node reads."""
     pool, w = node("MaxPool", "a", "b", kernel_shape=[2, 2], name="pool"), np.array([[[[1]], [[-2]]]], np.float32)
     conv = node("Conv", "b w", "sums", name="conv")
     require_same(read(prepared(pool, conv, quant("sums", "y", 4), outputs="b y", w=w)))

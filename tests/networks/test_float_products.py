@@ -1,4 +1,4 @@
-"""Products in floats: their share, which node of the file to change, and what commands say of them."""
+"""Products in floats: their share, the node of the file to change, and the messages of commands."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_what_moves_elements_is_not_what_to_change():
     ],
 )
 def test_the_option_is_named_only_where_it_helps(before, change):
-    """Numbers that are no multiples of a step, and those of a function, are on no grid whatever the input holds."""
+    """Numbers that are no multiples of a step, and numbers of a function, are on no grid, whatever the input holds."""
     file = two_convolutions(before)
     (found,) = find_float_products(read(file))
     assert (found.change, found.input) == (change, "")

@@ -128,7 +128,8 @@ def test_arrays_have_no_further_fields(kind):
 
 
 def test_ranges_do_not_differ_along_sums(found):
-    """The range of the weights' inputs is one for all columns: narrowed in one of them it is not that of the maker."""
+    """The range of the weights' inputs is one for all columns: narrowed in one column it differs from the maker's
+    range."""
     forged = copy.deepcopy(found)
     high = np.full((1, 8), 3)
     high[0, 0] = 2

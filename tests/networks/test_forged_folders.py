@@ -33,7 +33,7 @@ def library(tmp_path_factory):
 
 
 def verify(folder):
-    """Return the exit code of `bitsynth verify --strict`, and what it says."""
+    """Return the exit code of `bitsynth verify --strict`, and its output."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         return main(["verify", "--no-z3", "--strict", str(folder)]), output.getvalue()

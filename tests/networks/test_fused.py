@@ -1,4 +1,4 @@
-"""Nodes that ONNX Runtime's optimizer joins: what it gives itself, but for the order of sums."""
+"""Nodes that ONNX Runtime's optimizer fuses: results equal its own, but for the order of sums."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_fused_nodes_are_what_they_join(name, rng):
 
 
 def test_every_operator_of_floats_has_a_case(rng):
-    """`test_microsoft.py` has those of codes."""
+    """`test_microsoft.py` has the operators of codes."""
     of_codes = {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "NhwcMaxPool", "QLinearConv"}
     assert {each(rng)[0].op_type for each in CASES.values()} == microsoft.FUSED_READERS.keys() - of_codes
 

@@ -25,7 +25,7 @@ KINDS = {
     22500: "a table of every second integer",
     10064: "sums of integers with a bias in a reference of floats",
 }
-"""Seeds of networks whose certificates were once refused, and what they have."""
+"""Seeds of networks whose certificates were once refused, and the feature that each has."""
 
 
 def failure(seed):

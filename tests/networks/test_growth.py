@@ -55,7 +55,7 @@ SIZES = [*((family, 40, 100) for family in (*GREW, *OTHERS[::2])), *((family, 80
 
 @pytest.mark.parametrize("case", quick([(family, 40, 100) for family in GREW], of=SIZES), ids=str)
 def test_work_grows_as_the_file_does(case):
-    """Three times the nodes are at most 4.5 times the calls, and so on, less those that any network takes."""
+    """Three times the nodes are at most 4.5 times the calls, and so on, less the calls that any network takes."""
     family, *sizes = case
     fixed = calls(FAMILIES[family](2))  # And what is loaded once.
     fixed = calls(FAMILIES[family](2))
@@ -97,7 +97,7 @@ def test_files_of_a_thousand_nodes_take_half_a_minute_and_two_gigabytes_at_most(
     ],
 )
 def test_large_activations_are_compiled_or_their_node_is_named(tmp_path, elements, length, says):
-    """Memory is that of the edges alive at once, however many nodes there are; with less the node is named.
+    """Memory holds the edges alive at once, however many nodes there are; with less the node is named.
 
     The int64 values of all edges of the first case would take 1.5 GiB.
     """

@@ -137,7 +137,7 @@ def last_of_codes(net, y):
 
 
 def compared(net, pairs, y=0.77):
-    """Return how many decided codes differ from those of pairs, and the share of decided ones by distance."""
+    """Return how many decided codes differ from the codes of pairs, and the share of decided codes by distance."""
     near, wrong, shares = last_of_codes(pairs, y), 0, {}
     cases = {d: np.concatenate([numbers_at(near + d), numbers_at(near - d)]) for d in DISTANCES}
     for distance, numbers in (cases | {"special": np.array(SPECIAL)}).items():

@@ -1,4 +1,4 @@
-"""`bitsynth inspect`: what it prints of a network, and what it says of one that it does not understand."""
+"""`bitsynth inspect`: its output for a network, and its message for a network that it does not understand."""
 
 import json
 import os

@@ -136,7 +136,7 @@ def test_bits_that_are_alike_are_a_product_of_bits(rng):
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_means_of_integers_are_shifted_sums(layout, rng):
-    """QuantAvgPool2d of Brevitas: 16 * 3 has 6 bits, of which 2 are left."""
+    """QuantAvgPool2d of Brevitas: 16 * 3 has 6 bits, and 2 of them are left."""
     pool: dict[str, Any] = {"kernel": 4, "stride": 4, "ibits": 2, "obits": 2, "signed": 0}
     nodes = [
         node("MultiThreshold", "x t", "a", domain=QONNX, data_layout=layout, out_dtype="UINT2"),

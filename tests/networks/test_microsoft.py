@@ -143,7 +143,7 @@ def test_an_operator_means_what_onnx_runtime_computes(name):
 
 
 def test_every_operator_of_codes_has_a_case():
-    """`test_fused.py` has those of floats."""
+    """`test_fused.py` has the operators of floats."""
     cases = {one.op_type for one, *_ in CASES.values()}
     assert cases - microsoft.FUSED_READERS.keys() == microsoft.QUANTIZED_READERS.keys()
     assert cases & microsoft.FUSED_READERS.keys() == OF_CODES

@@ -44,7 +44,7 @@ def networks(seeds):
 
 
 def check(seeds):
-    """Require the results of the network as it was drawn, and those of the reference on every edge."""
+    """Require the results of the network as it was drawn, and the reference's on every edge."""
     for seed, (names, net, plain) in networks(seeds).items():
         data = RandomGraph(seed).data()
         given = {name: data[name] for name in plain.graph.inputs}

@@ -82,7 +82,7 @@ def test_every_library_is_verified(by_cpu, tmp_path, ended):
 
 @pytest.mark.slow
 def test_the_choice_is_that_among_networks_of_the_file(by_cpu, tmp_path, ended):
-    """A choice of which somebody made the certificate anew is refused."""
+    """A choice whose certificate somebody wrote again is refused."""
     file, out = tmp_path / "net.onnx", tmp_path / "out"
     file.write_bytes(small().SerializeToString())
     files = processors.files("net", by_cpu)

@@ -70,7 +70,7 @@ def shift(mul, add, x=np.float32, **attributes):
 
 
 INT64 = np.array([1 << 24, (1 << 24) + 1])
-"""Offsets of which float32 holds the first alone."""
+"""Offsets; float32 holds only the first."""
 
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])

@@ -1,4 +1,4 @@
-"""Quantizers of codes on their grid: those that change nothing are left out, others stay."""
+"""Quantizers of codes on their grid: quantizers that change nothing are left out, others stay."""
 
 from typing import Any
 

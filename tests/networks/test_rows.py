@@ -1,4 +1,4 @@
-"""Dense products of sequences, and what follows element by element, are those of rows, with the same integers."""
+"""Dense products of sequences, and elementwise nodes after them, become products of rows, with the same integers."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,7 @@ def test_biases_behind_codes_are_looked_up():
 
 
 def test_the_file_keeps_its_edges():
-    """Of those that are left each has the numbers that it had."""
+    """Each edge that is left has the numbers that it had."""
     for case, each in CASES.items():
         graph = read(each)
         other = flatten_sequences(graph)

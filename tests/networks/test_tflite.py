@@ -1,4 +1,4 @@
-"""TensorFlow Lite files: what is read, codes as LiteRT's reference kernels compute them, and files that are refused."""
+"""TensorFlow Lite files: operators that are read, codes as LiteRT's reference kernels compute them, refused files."""
 
 import itertools
 import math
@@ -233,7 +233,7 @@ def test_layers_and_sums_are_claimed_and_verified(name, tmp_path, ended):
 
 
 def test_sums_of_codes_are_computed(tmp_path, ended):
-    """Factors of codes are those of the multiplications in fixed point, so no table of 65,536 pairs is read."""
+    """Factors of codes equal the multipliers in fixed point, so no table of 65,536 pairs is read."""
     path = write(tmp_path, case("add", 1)[0])
     ended(0, "compile", str(path), "--isa", "avx2", "--name", "sum", "-o", str(tmp_path / "out"))
     text = (tmp_path / "out" / "sum.c").read_text(encoding="utf-8")

@@ -172,7 +172,7 @@ def test_what_is_not_known_in_fractions_is_not_rounded():
 @pytest.mark.parametrize("step", range(1, 5))
 @pytest.mark.parametrize("more", [{"places": "float32"}, {"other": 1}])
 def test_sums_say_what_has_a_meaning_alone(found, step, more):
-    """Places are those of the caller's floats: of other integers they would make each of them a number near 0."""
+    """Places are for the caller's floats: with places any other integer would become a number near 0."""
     forged = copy.deepcopy(found)
     forged["steps"][step]["sums"].update(more)
     assert failure(forged)

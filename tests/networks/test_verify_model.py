@@ -1,4 +1,4 @@
-"""`bitsynth verify --model`: a certificate is that of the file, no more and no less."""
+"""`bitsynth verify --model`: a certificate belongs to the file, and claims no more and no less than it would get."""
 
 import hashlib
 import json

@@ -270,7 +270,7 @@ def status(folder: Path, *objects: str) -> int:
 
 
 def judged(trial, chosen):
-    """How many mutants are caught, how many equal what they are made of, and those that are neither."""
+    """How many mutants are caught, how many equal the original, and the mutants that do neither."""
     counts, missed = Counter[str](), list[str]()
     for mutant in chosen:
         caught = trial.caught(mutant)

@@ -246,7 +246,7 @@ def operations(a, xs, b, ys, n, table):
 
 
 def test_operations_on_sums_are_those_on_numbers():
-    """Every operation that is not refused gives, for all codes at once, what it gives for each of them."""
+    """Every operation that is not refused gives the same for all codes at once as for each of them."""
     rng = np.random.default_rng(7)
     done: Counter[str] = Counter()
     for _ in range(300):

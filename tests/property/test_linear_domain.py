@@ -204,7 +204,7 @@ def unmixed(domain, x, y, times, more, less):
 @settings(max_examples=50, deadline=None)
 @given(data=st.data(), times=st.integers(0, 600), more=st.integers(0, 15), less=st.integers(-3, 3))
 def test_sums_that_cancel(data, times, more, less):
-    """What wrapped is widened only if what is left of it fits, and is then the number it was."""
+    """A sum that wrapped is widened only if the remaining sum fits, and is then the number it was."""
     ends: dict[Any, Any] = {
         ("x", k): sorted(data.draw(st.tuples(*[st.integers(-(1 << 17), 1 << 17)] * 2))) for k in "xy"
     }
@@ -271,7 +271,7 @@ LIMITS = (3, 60, 200, 400)
 
 @st.composite
 def sums(draw, known):
-    """A sum of unknowns and bits, some of which may leave its lane."""
+    """A sum of unknowns and bits, which may leave its lane."""
     forms = [variable(("x", k), 0, LIMITS[k]) for k in range(NAMES)]
     forms += [as_form(draw(fields(8))), LinearForm(draw(st.integers(0, 9)), {}, 0, 9)]
     forms[-1] = LinearForm(forms[-1].const, {}, forms[-1].const, forms[-1].const)

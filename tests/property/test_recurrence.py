@@ -1,4 +1,4 @@
-"""Cycles of blocks that run again are those of all their instructions in a row."""
+"""Cycles of blocks that run again equal the cycles of all their instructions in a row."""
 
 from hypothesis import given
 from hypothesis import strategies as st

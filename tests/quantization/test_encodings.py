@@ -30,7 +30,7 @@ BIPOLAR, TERNARY = WeightCodes(2, bipolar=True), WeightCodes(2)
 
 
 def network(second):
-    """A float network of three convolutions, the second of which has the weights `second`."""
+    """A float network of three convolutions; the second has the weights `second`."""
     rng = np.random.default_rng(2)
     values = {"w1": rng.normal(size=(16, 3, 3, 3)) / 5, "w2": second, "w3": rng.normal(size=(16, 16, 3, 3)) / 12}
     nodes = [

@@ -260,7 +260,7 @@ def test_the_bound_holds_for_products_of_two_edges(seed, normalized, bits):
 
 
 def test_a_bound_of_a_product_of_two_edges_is_that_of_its_ends():
-    """Of numbers that are not negative and known, the least and the greatest product are those of the ends."""
+    """For a known factor and numbers that are not negative, the least and the greatest product are at the ends."""
     rng = np.random.default_rng(5)
     low = [rng.uniform(0, 1, shape) for shape in ((3, 4), (4, 2))]
     x, y = (Enclosure(ends, ends + 0.01) for ends in low)
@@ -288,7 +288,7 @@ WITHOUT_A_RULE: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "numbers above float32": (
         [node("Mul", "a m", "b"), node("Sigmoid", "b")],
         {"m": np.float32(3e38)},
-        "above those of float32",
+        "beyond float32",
     ),
 }
 

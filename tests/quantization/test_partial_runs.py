@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 
 
 def residual(rng, gain):
-    """A network with a residual addition; `gain` is that of its last product."""
+    """A network with a residual addition; `gain` is the gain of its last product."""
     weights = {"w1": rng.normal(size=(4, 3)), "w2": gain * np.ones((3, 3))}
     nodes = [
         node("MatMul", "x w1", "a"),

@@ -1,4 +1,4 @@
-"""Cases of a test that run every time, and those that the slow suite alone runs."""
+"""Cases of a test that run every time, and cases that the slow suite alone runs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any

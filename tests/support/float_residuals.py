@@ -1,4 +1,4 @@
-"""Small ResNets whose shortcuts stay real numbers, as those of DoReFa, HWGQ and Bi-Real do."""
+"""Small ResNets whose shortcuts stay real numbers, as in DoReFa, HWGQ and Bi-Real."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Library:
         self.path.write_text(json.dumps({**self.given, "digest": digest(self.given)}))
 
     def restore(self) -> None:
-        """Make the folder what it was."""
+        """Restore the folder."""
         for name, raw in self._texts.items():
             (self.folder / name).write_bytes(raw) if raw else (self.folder / name).unlink()
         self._texts.clear()

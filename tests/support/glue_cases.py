@@ -18,7 +18,7 @@ ENCODINGS = ("unsigned", "signed", "bipolar", "ternary", "narrow")
 
 @dataclass(frozen=True)
 class GlueCase:
-    """A layer, and what it is given: codes or floats (N, H, W, C)."""
+    """A layer, and its input: codes or floats (N, H, W, C)."""
 
     layer: glue.Glue
     given: tuple[NDArray[Any], ...]
@@ -29,7 +29,7 @@ class GlueCase:
 
 
 def check(case: GlueCase) -> None:
-    """C gives what numpy does, in the type that was said."""
+    """C gives numpy's results, in the declared type."""
     layer = case.layer
     want, got = layer.meaning(*case.given), layer(*case.laid())
     assert got.shape == (*want.shape[:3], layer.output.elements)

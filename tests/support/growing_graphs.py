@@ -20,7 +20,7 @@ def _quant(name: str, to: str, rounding: str = "ROUND") -> Any:
 
 
 def _chain(op: str, inputs: str, count: int, **attributes: Any) -> list[Any]:
-    """Nodes `op` of which each reads the one before: `inputs` has {} for it."""
+    """Nodes `op`, each reading the one before: `inputs` has {} for its name."""
     return [node(op, inputs.format(f"v{k}"), f"v{k + 1}", name=f"{op}_{k}", **attributes) for k in range(count)]
 
 

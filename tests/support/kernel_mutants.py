@@ -44,7 +44,7 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
 
 
 def of_last_row(kernel: Kernel) -> Mutants:
-    """Those of a last row's own program."""
+    """Mutants of a last row's own program."""
     if kernel.scalar_pass:
         alone = kernel.alone[-1]
         for label, mutant in (*_of_passes(alone), *_of_programs(alone)):

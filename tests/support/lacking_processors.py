@@ -1,4 +1,4 @@
-"""Emulated processors of the same architecture as an instruction set, with what it needs and without."""
+"""Emulated processors of the same architecture as an instruction set, with the features it needs and without."""
 
 from __future__ import annotations
 

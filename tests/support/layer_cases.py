@@ -1,4 +1,4 @@
-"""Layers drawn at random, what they are given, and the integers they must give."""
+"""Layers drawn at random, their inputs, and the integers they must give."""
 
 from __future__ import annotations
 

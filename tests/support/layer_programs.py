@@ -69,7 +69,7 @@ DEPTHWISE_CASES = {
 }
 """Layers on depthwise kernels."""
 PAIRED = {name: case for name, case in CASES.items() if case.schedule["gather"] in gathers(pairs=True)}
-"""Those that kernels of pairs of rows can have."""
+"""The programs that kernels of pairs of rows can have."""
 
 
 def _epilogue(name: str, channels: int, bits: int, rng: np.random.Generator) -> Any:

@@ -31,7 +31,7 @@ def begin(d: Drawing) -> None:
 
 
 def step(d: Drawing) -> None:
-    """A layer more, of those that fit."""
+    """Add a random layer that fits."""
     steps = _STEPS[d.dialect]
     chances = np.array([6.0] * (len(steps) - len(MOVES)) + [0.8] * len(MOVES))
     while not d.keep(d.rng.choice(np.array(steps, object), p=chances / chances.sum())(d, d.pick())):

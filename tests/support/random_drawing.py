@@ -169,7 +169,7 @@ class Window:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Those that every operator with a window has."""
+        """The attributes that every operator with a window has."""
         return {"strides": self.strides, "dilations": self.dilations, "pads": self.pads}
 
 

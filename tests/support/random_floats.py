@@ -27,7 +27,7 @@ def begin(d: Drawing) -> None:
 
 
 def step(d: Drawing) -> None:
-    """A layer more, of those that fit."""
+    """Add a random layer that fits."""
     while not d.keep(d.rng.choice(np.array(_STEPS, object), p=_CHANCES)(d, d.pick())):
         pass
 

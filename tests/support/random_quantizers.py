@@ -17,7 +17,7 @@ _WIDTHS = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8)
 
 
 def quantize(d: Drawing, x: Value, *, like: Value | None = None) -> Value:
-    """Numbers as codes of 1 to 8 bits, seldom 16, on a scale that fits them or that of another edge.
+    """Numbers as codes of 1 to 8 bits, seldom 16, on a scale that fits them or another edge's.
 
     The scale is one number, seldom another for each place of an axis.
     """

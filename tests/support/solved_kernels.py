@@ -1,4 +1,4 @@
-"""Kernels of every method: those that are shipped, and others, each synthesized once a run and not proved."""
+"""Kernels of every method: shipped kernels, and others, each synthesized once a run and not proved."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Draw:
         return {"scale": [np.float32(self.rng.uniform(0.005, 0.1))], "zero": [int(self.rng.integers(-20, 20))]}
 
     def tensor(self, name: str, shape: Sequence[int], grid: str = "") -> Tensor:
-        """Return a tensor of codes, on its own grid or that of another one."""
+        """Return a tensor of codes, on its own grid or another tensor's."""
         return Tensor(name, shape, **self.grids[grid or name])
 
     def weights(self, shape: Sequence[int], axis: int, count: int, *, dtype: str = "int8") -> Tensor:

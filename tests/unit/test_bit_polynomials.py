@@ -9,7 +9,7 @@ from bitsynth.objects.memory import NotShown
 from bitsynth.objects.polynomials import BitPolynomials, value
 
 UNKNOWN = ["a", "b"]
-"""Unknown bytes, of which the low two bits are not 0."""
+"""Unknown bytes whose low two bits are not 0."""
 WIDTH = 16
 
 

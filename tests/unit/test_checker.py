@@ -1,4 +1,4 @@
-"""The checker: what it states, what it refuses, what it does not import."""
+"""The checker: its lemmas, the kernels that it refuses, the modules that it does not import."""
 
 import subprocess
 import sys

@@ -118,7 +118,7 @@ def test_mutants_are_refused(isa, method):
 
 
 def test_equal_instructions_of_other_lanes_are_no_mutants():
-    """An instruction that does the same on other types is as right: a proof speaks of what it does."""
+    """An instruction that does the same on other types is as right: a proof is about its effect."""
     program = program_of("avx2")
     flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in lines(program.flushes[0].steps))
     assert flush != lines(program.flushes[0].steps)

@@ -41,7 +41,7 @@ def test_the_solver_agrees(name):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mutants_are_refused(name):
-    """But for those that choose the same lane by another number."""
+    """Except programs that choose the same lane by another number."""
     base, left, seen = stored(name), [], 0
     for what, mutant in mutants(in_order(base).artifact):
         seen += 1

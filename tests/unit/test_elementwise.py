@@ -167,7 +167,7 @@ CHECKER_ACCEPTS = {
 
 @pytest.mark.parametrize("what", CHECKER_ACCEPTS)
 def test_a_program_that_z3_has_not_seen_is_refused(tmp_path, what):
-    """A record's statements name the program, so that those of another program do not serve it."""
+    """A record's statements name the program, so that another program's statements do not serve it."""
     record = other_lines(*CHECKER_ACCEPTS[what])
     assert check(record.program) > 0
     path = tmp_path / f"{record.name}.json"

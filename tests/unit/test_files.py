@@ -63,7 +63,7 @@ def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
 
 
 def test_a_kernels_file_is_read_again_if_it_was_changed(tmp_path, monkeypatch):
-    """Also at once, in its place and with the time that it had: what was read of it is not what it holds."""
+    """Also at once, in its place and with the time that it had: its content differs from the content that was read."""
     shipped = next(paths.shipped_kernels().glob("avx2/bs_mm_*.json"))
     path = tmp_path / shipped.name
     path.write_bytes(shipped.read_bytes())

@@ -60,7 +60,7 @@ def test_emitted_c_is_as_it_was(case):
 
 
 def test_no_line_is_too_long():
-    """But for renaming macros of the layer, of which each is one line."""
+    """Except the layer's renaming macros, which take one line each."""
     files = [p for p in FOLDER.glob("*/*.[ch]") if p.name != "layer_names.h"]
     assert max(len(line) for p in files for line in p.read_text(encoding="utf-8").splitlines()) <= WIDTH
 

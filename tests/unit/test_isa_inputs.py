@@ -1,4 +1,4 @@
-"""What an instruction is tried on covers what it is said to cover."""
+"""The inputs on which an instruction is tried cover the values that their coverage names."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def test_coverage(isa, name, imm):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", load.names())
 def test_coverage_of_all_forms(name):
-    """One of those with the same types that see the same lanes stands for all, and every sixth of these is tried.
+    """Of forms with the same types that see the same lanes one stands for all, and every sixth of these is tried.
 
     Forms of a set that `name` extends are tried there.
     """
@@ -97,7 +97,7 @@ def assert_families_occur(types, args, seen, coverage):
 
 
 def swept(types, args, piece, rest, others):
-    """Whether it takes all values, or those of each byte, while all bits beside are `others`."""
+    """Whether it takes all values, or all values of each byte, while all other bits are `others`."""
     k, lane = piece
     neighbours = [args[n][j] == filled(types[n], others) for n, j in rest]
     values = args[k][lane][np.logical_and.reduce(neighbours)] if neighbours else args[k][lane]
@@ -146,7 +146,7 @@ def test_extremes_meet():
 
 
 def test_lanes_that_cannot_be_placed_are_sampled():
-    """Three bytes of which any two meet do not fit in one 16-bit counter."""
+    """Three bytes, any two of which meet, do not fit in one 16-bit counter."""
     pairs = [frozenset({(0, i), (0, j)}) for i, j in ((0, 1), (1, 2), (0, 2))]
     assert lanes.exhaustive_places([VecType("u", 8, 3)], pairs) is None
     assert lanes.exhaustive_places([VecType("u", 8, 3)], pairs[:2]) == {(0, 0): 0, (0, 1): 8, (0, 2): 0}

@@ -1,4 +1,4 @@
-"""Lookup, multiply and dot: terms found by what they do, tables built, paths to the tile, first runs."""
+"""Lookup, multiply and dot: terms found by their effect, tables built, paths to the tile, first runs."""
 
 from __future__ import annotations
 

@@ -434,7 +434,7 @@ def test_a_place_whose_end_leaves_64_bits_lies_outside():
 
 
 def test_what_was_asked_of_facts_holds_where_there_are_more():
-    """Facts are a tree: answers on one path are not those on another, and are known when it is followed again."""
+    """Facts are a tree: paths have answers of their own, which are kept when a path is followed again."""
     pytest.importorskip("z3")
     from bitsynth.objects.affine import AffineNumber
     from bitsynth.objects.facts import LinearFact, LinearFacts, sum_is
@@ -710,7 +710,7 @@ def test_an_example_of_a_difference_is_one():
 
 
 def test_a_function_of_another_object_has_no_code(tmp_path):
-    """A call of it must not be one of the next instruction, which a field without an address would be."""
+    """A call of it must not become a call of the next instruction, as a field without an address would be."""
     pytest.importorskip("capstone")
     pytest.importorskip("elftools")
     from bitsynth.objects.elf import read_object
@@ -894,7 +894,7 @@ def test_stack_that_a_signal_overwrites_has_no_value(tmp_path):
 
 @pytest.mark.parametrize(("buffer", "register"), [("a", "rcx"), ("w", "r8"), ("g", "r9")])
 def test_an_address_that_is_a_number_in_the_code_is_refused(tmp_path, buffer, register, monkeypatch):
-    """It is right in one layout, of which it has the address."""
+    """It is right in one layout, whose address it contains."""
     from bitsynth.objects import prove as module
     from bitsynth.objects.placement import layouts_of, random_start
 

@@ -65,7 +65,7 @@ def register_name(k):
 
 
 def known(values, x, state):
-    """The number that unknown bytes are if registers had those of the state."""
+    """The number of unknown bytes if registers hold the bytes of the state."""
     data = values.evaluate([x], values.operations_of(x, x), lambda of: state[of[0]][of[1]])[0]
     return int.from_bytes(bytes(data), "little")
 

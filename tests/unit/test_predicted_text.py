@@ -1,4 +1,4 @@
-"""Predicted loads, stores and operations are those of the emitted C text: no compiler is asked.
+"""Predicted loads, stores and operations equal the emitted C text's: no compiler is asked.
 
 `schedule/predicted.py` mirrors the loops that `emit/` writes. Here the instructions of each part of a kernel, as they
 are predicted, are compared with the calls in the C of that part, which the comments of the C tell.

@@ -72,7 +72,7 @@ def test_what_is_generated_is_up_to_date(published, module):
 
 
 def test_pages_of_networks_say_what_to_see(published, module):
-    """The sentence below the picture is that of the page's figures."""
+    """The sentence below the picture has the page's figures."""
     networks, by_width, quantizers = (module(name) for name in ("networks", "networks_by_width", "quantizers"))
     to_see = {
         "networks": (networks.Row, module("networks_plot").to_see),

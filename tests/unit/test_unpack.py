@@ -31,7 +31,7 @@ PACKED = [
     ("avxvnni", "dot", 7, 2),
     ("avx512", "dot", 8, 1),
 ]
-"""Weights of less than 8 bits that are bipolar: those of 2 bits and more beside codes of 8 are signed, a byte each."""
+"""Bipolar weights of less than 8 bits: with codes of 8 bits, weights of 2 bits and more are signed, a byte each."""
 
 BYTES = [
     ("neon_dotprod", "dot", 3, 3),

@@ -1,4 +1,4 @@
-"""Values of programs: their text, and what it says."""
+"""Values of programs: their text, and its fields."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""C contains no instruction but those that the proof covers: declared, tested on the machine, and obligations."""
+"""C contains only instructions that the proof covers: declared, tested on the machine, and obligations."""
 
 import dataclasses
 import re
@@ -130,7 +130,7 @@ def test_a_shift_that_does_not_copy_the_sign_is_refuted(isa):
 
 
 def test_a_certificate_lists_the_instructions_of_all_encodings(a4w4, monkeypatch):
-    """Those of doubled flushes and the shift: without one of them the file is refused, and so is their C."""
+    """Obligations of doubled flushes and the shift: without one of them the file is refused, and so is its C."""
     entry = MATMUL.read(a4w4)
     instructions = entry.certificate.instructions
     monkeypatch.setattr("bitsynth.proof.matmul.encoding_obligations", lambda kernel, passes: set())
@@ -168,7 +168,7 @@ def specs(kernel):
 
 
 def check_texts(isa, forms, texts, *, some=False):
-    """The intrinsics of the texts are those of the forms; `some` forms need not be written."""
+    """The intrinsics of the texts are the intrinsics of the forms; `some` forms need not be written."""
     of_forms = declared(isa, forms)
     written = intrinsics("".join(texts))
     every = set().union(*of_forms.values())

@@ -91,7 +91,7 @@ def test_what_moves_behind_it(rng):
 
 
 def test_the_longest_that_others_do_not_read(rng):
-    """Codes on the way that another node reads end it; what else reads the source does not."""
+    """Codes on the way that another node reads end the group; other readers of the source do not."""
     small = Small()
     x = x_of(small)
     codes = small.quantized(silu(small, x), 0.03, 9.0)

@@ -1,4 +1,4 @@
-"""Convolutions of the caller's numbers: every code is that of the exact sum, however near to a threshold that is."""
+"""Convolutions of the caller's numbers: every code is the exact sum's, however near the sum is to a threshold."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_codes_of_sums(rng, cases):
 
 
 def test_convolutions_that_are_one(rng):
-    """One behind another, with nothing but numbers added between, is one with the products of their weights."""
+    """Two in a row, with only additions of numbers between, become one with the products of their weights."""
     small = Small()
     graph = small.build(tuple(convolved_twice(small, name, rng, options) for name, options in BEHIND.items()))
     groups = [group for k in range(len(graph.nodes)) if (group := matched(graph, match_real_convolution, k))]
