@@ -230,7 +230,8 @@ def main() -> int:
     if given.results:
         stem = stem_of(given.isa, given.threads)
         text = blocks(rows, packages, stem)
-        report.write(given.results, stem, f"Networks by width, {given.isa}", __doc__ or "", facts, *text)
+        title = f"Networks by width, {given.isa}" + (f", {given.threads} threads" if given.threads > 1 else "")
+        report.write(given.results, stem, title, __doc__ or "", facts, *text)
         networks_by_width_plot.draw(rows, TITLES, given.results / stem)
     tables = [(("network", *TABLE), [[row.network, *cells] for row in rows for cells in table([row])])]
     report.tell(facts, *tables, as_json=given.json)
