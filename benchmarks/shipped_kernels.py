@@ -63,13 +63,13 @@ class Rule:
 
 
 def every_set(table: IsaTable) -> bool:
-    """Hold for all sets; one with tile registers has the other kernels of the set that it extends."""
-    return table.tiles is None
+    """Hold for all sets; one with matrix registers has the other kernels of the set that it extends."""
+    return table.matrices is None
 
 
-def has_tiles(table: IsaTable) -> bool:
-    """Hold for sets with tile registers."""
-    return table.tiles is not None
+def has_matrices(table: IsaTable) -> bool:
+    """Hold for sets with matrix registers."""
+    return table.matrices is not None
 
 
 def is_x86(table: IsaTable) -> bool:
@@ -117,7 +117,7 @@ def has_rules(table: IsaTable) -> bool:
     return any(cpu.issue for cpu in table.cpu.values())
 
 
-LAYER_METHODS = tuple(method for method in METHODS if method not in ("fip", "pairs", "tiles"))
+LAYER_METHODS = tuple(method for method in METHODS if method not in ("fip", "pairs", "matrix"))
 
 RULES = (
     Rule("the cheapest in operations", every_set, (*EVERY, IMAGE, *WIDE), fixed(KernelOptions())),
@@ -131,7 +131,7 @@ RULES = (
         "each method at the widths of published figures, to compare methods",
         is_x86,
         HEADLINE,
-        fixed(*(KernelOptions(method) for method in METHODS if method not in ("pairs", "tiles"))),
+        fixed(*(KernelOptions(method) for method in METHODS if method not in ("pairs", "matrix"))),
     ),
     Rule("each method for layers", every_set, (*EVERY, IMAGE), in_layers(*LAYER_METHODS)),
     Rule("two rows at once", has_rules, tuple(product((1, 2), (1, 2))), in_layers("pairs")),
@@ -158,10 +158,10 @@ RULES = (
     Rule("small images: tiles of few pixels", is_neon, ((2, 1), (2, 2)), in_layers("pairs", channels=32)),
     Rule("the same", is_neon, tuple(product((1, 2), (1, 2))), in_layers("pairs", channels=16)),
     Rule(
-        "products of tiles, which take bytes whatever these hold",
-        has_tiles,
+        "products of matrices, which take bytes whatever these hold",
+        has_matrices,
         ((8, 8),),
-        fixed(KernelOptions(), *(KernelOptions("tiles", channels=channels) for channels in (64, 16))),
+        fixed(KernelOptions(), *(KernelOptions("matrix", channels=channels) for channels in (64, 16))),
     ),
     Rule("the paper's own sketch, to compare with", is_papers, PAPER, fixed(KernelOptions(sketch="paper"))),
 )

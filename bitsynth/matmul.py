@@ -306,7 +306,7 @@ def get_kernel(
     """Return the cached kernel for these widths and encodings, its certificate checked again.
 
     By default it is the kernel of fewest operations among all methods, compared to a tenth, then by the bytes that
-    kernels read. A set with tile registers that has no kernel of its own takes the kernel of the set that it extends.
+    kernels read. A set with matrix registers that has no kernel of its own takes the kernel of the set that it extends.
 
     Args:
         isa: An instruction set, such as "neon" or "avx2" (`bitsynth isa list`), or "auto" for the best this processor
@@ -315,7 +315,7 @@ def get_kernel(
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values that the codes of weights stand for.
-        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip", "dot" or "tiles"; of all
+        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip", "dot" or "matrix"; of all
             methods if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with
             its steps in that order (`MatmulKernel.on`), derived from the same proof.
@@ -342,7 +342,7 @@ def cached_kernel(spec: MatmulSpec, options: KernelOptions) -> MatmulKernel:
     """Return the cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
     table = options.isa(spec.isa).table
     path = MATMUL.find_for(spec, options)
-    if path is None and table.tiles and table.extends:
+    if path is None and table.matrices and table.extends:
         extended = replace(spec, isa=table.extends)
         if MATMUL.find_for(extended, options):
             return cached_kernel(extended, options)

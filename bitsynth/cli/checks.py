@@ -280,7 +280,7 @@ def _count_shipped() -> Finding:
 def _verdict(isa: Isa) -> Verdict:
     try:
         compiler = get_preferred(isa)
-        needs = isa.requirements(tiles=isa.table.tiles is not None)
+        needs = isa.requirements(matrices=isa.table.matrices is not None)
         runner = runner_for(isa, probe(isa, compiler), needs=needs)
         array = np.zeros(64, np.uint8)
         result = runner.call("bs_probe", array, array.size)

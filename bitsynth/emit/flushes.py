@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bitsynth.emit.matrix_steps import MatrixSteps
 from bitsynth.emit.render import block, indent_lines
 from bitsynth.emit.statements import Scope, enclose, names_of_row
-from bitsynth.emit.tile_steps import TileSteps
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.value import Part, Role, Value
@@ -208,7 +208,9 @@ class Flushes:
             if self.kernel.together > 1 and not last:
                 lines = list(self._register_by_register(group, loop, stores, inner))
             else:
-                sums = TileSteps(self.isa, self.kernel).load_sums(group, loop, inner) if self.kernel.in_tiles else []
+                sums = (
+                    MatrixSteps(self.isa, self.kernel).load_sums(group, loop, inner) if self.kernel.in_matrices else []
+                )
                 lines = [*sums, *self._flush_group(group, loop, inner)]
                 if last:
                     lines += block("if (steps_left == block)", self._shift(loop.tile, inner))

@@ -31,6 +31,8 @@ from bitsynth.proof.multiples import prove_multiple, require_shift
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
 
+_MAX_LISTED_INPUTS = 8
+"""The most inputs of a step that the comment spells out; of more, the first two and the last."""
 _MAX_LISTED_COLUMNS = 16
 """The most columns whose order the comment spells out."""
 _METHODS = {
@@ -40,7 +42,7 @@ _METHODS = {
     "multiply": "by multiplying 8-bit lanes",
     "fip": "by multiplying sums of two 8-bit lanes",
     "dot": "by dot products of 8-bit lanes",
-    "tiles": "by products of tiles of bytes",
+    "matrix": "by products of matrices of bytes",
 }
 
 
@@ -93,7 +95,8 @@ def _inputs(kernel: Kernel, letter: str) -> str:
     bits = kernel.row_bits if of_rows else kernel.column_bits
     sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]
     shared = [x for side in dict.fromkeys(map(tuple, sides)) for x in side]
-    return "; ".join(input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared)
+    texts = [input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared]
+    return "; ".join(texts if len(texts) <= _MAX_LISTED_INPUTS else [*texts[:2], "..", texts[-1]])
 
 
 _MAX_REPEATED_BYTES = 1 << 21
@@ -289,16 +292,16 @@ def _code(isa: Isa, proved: Proved[Kernel], spec: MatmulSpec) -> dict[str, Any]:
     constants = load_constants(scope, isa, doubled.constants, "constant")
     body = microkernel(programs, rows, columns, scope)
     build = tables(isa, kernel, kernel.build, scope.macros) if kernel.build else None
-    of_tiles = programs.tiles
+    of_matrices = programs.matrices
     return {
         "constants": constant_arrays(doubled.constants, "constant"),
-        "tiles": {
-            "permission": isa.tiles.permission.strip(),
-            "array": of_tiles.declare_configuration(),
-            "begin": indent_lines(of_tiles.configure()),
-            "end": indent_lines(of_tiles.release()),
+        "matrices": {
+            "permission": isa.matrices.permission.strip(),
+            "array": of_matrices.declare_configuration(),
+            "begin": indent_lines(of_matrices.configure()),
+            "end": indent_lines(of_matrices.release()),
         }
-        if of_tiles
+        if of_matrices
         else None,
         "register_bytes": isa.word.lanes,
         "spread": has_spread_codes(kernel),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from bitsynth.emit.in_order import OrderedSteps
 from bitsynth.emit.kernel_inputs import SideText
+from bitsynth.emit.matrix_steps import MatrixSteps
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import block, declare
 from bitsynth.emit.statements import Scope
-from bitsynth.emit.tile_steps import TileSteps
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.program import Kernel, Pass, period
@@ -48,9 +48,9 @@ class _Chain:
         return self.programs.kernel
 
     @property
-    def tiles(self) -> TileSteps | None:
-        """The statements of steps on tile registers; None if steps are on others."""
-        return self.programs.tiles
+    def matrices(self) -> MatrixSteps | None:
+        """The statements of steps on matrix registers; None if steps are on others."""
+        return self.programs.matrices
 
     @property
     def outer(self) -> bool:
@@ -68,8 +68,8 @@ class _Chain:
         if self.several:
             body.append("const uint8_t *const *const block_segment = segment;")
             body.append("const size_t block_here = steps_here, block_offset = offset;")
-        if self.tiles:
-            body += self.tiles.start()
+        if self.matrices:
+            body += self.matrices.start()
         else:
             body += self.programs.start(self.passes[0].loops[-1], scope, begun=self._steps(self.passes[0]).begins)
         for number, loop in enumerate(self.passes):
@@ -95,7 +95,7 @@ class _Chain:
         """Return one pass over a block, from the start of the block."""
         scope = outside.inner()
         body = self._nest(loop, len(loop.loops) - 1, scope)
-        body += self.tiles.end() if self.tiles else []
+        body += self.matrices.end() if self.matrices else []
         ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flushes.flush(loop, scope)
         body += [_comment(flush_title(loop)), *ends]
         if not self.several:
@@ -151,7 +151,7 @@ class _Chain:
         """Return steps of one segment, `unroll` at a time."""
         if self.programs.in_order:
             return [_comment(step_title(self.kernel)), *self._steps(loop).runs(scope.inner(), self._advance(loop))]
-        step = self.tiles.step(scope.inner()) if self.tiles else self.programs.step(loop, loop.step, scope)
+        step = self.matrices.step(scope.inner()) if self.matrices else self.programs.step(loop, loop.step, scope)
         step += self._advance(loop)
         unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
         lines = [title]

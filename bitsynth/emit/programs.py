@@ -9,9 +9,9 @@ from itertools import groupby
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.in_order import OrderedSteps, early_values, in_place
 from bitsynth.emit.kernel_inputs import InputPlaces
+from bitsynth.emit.matrix_steps import MatrixSteps
 from bitsynth.emit.render import declare
 from bitsynth.emit.statements import Scope, enclose, names_of_row
-from bitsynth.emit.tile_steps import TileSteps
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
@@ -35,14 +35,14 @@ class Programs:
         return self.kernel.order not in ORDERS
 
     @property
-    def tiles(self) -> TileSteps | None:
-        """The statements of steps on tile registers; None if steps are on others."""
-        return TileSteps(self.isa, self.kernel) if self.kernel.in_tiles else None
+    def matrices(self) -> MatrixSteps | None:
+        """The statements of steps on matrix registers; None if steps are on others."""
+        return MatrixSteps(self.isa, self.kernel) if self.kernel.in_matrices else None
 
     @property
     def uses_zero(self) -> bool:
         """Whether statements read a register of zeros."""
-        if self.kernel.in_tiles:
+        if self.kernel.in_matrices:
             return self.flushes.row_terms
         return (
             self.flushes.row_terms
@@ -51,9 +51,9 @@ class Programs:
         )
 
     def memory(self) -> list[str]:
-        """Return declarations of memory: for accumulators that are not in registers, and for rows of tiles."""
-        if self.tiles:
-            return self.tiles.memory()
+        """Return declarations of memory: for accumulators that are not in registers, and for rows of matrices."""
+        if self.matrices:
+            return self.matrices.memory()
         return self.flushes.folds.declare_sums() if self.in_order else []
 
     def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:

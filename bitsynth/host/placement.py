@@ -63,10 +63,10 @@ def no_times(why: str, advice: str = "") -> SpecError:
 def sets_of(isa: str) -> list[str]:
     """Return the instruction sets whose kernels layers on `isa` may use: its own and narrower ones.
 
-    A set with tile registers has no other kernels than those in tiles: the others are those of the set that it extends.
+    A set with matrix registers has kernels for these alone; for others layers use those of the set that it extends.
     """
     table = load_table(isa)
-    extended = sets_of(table.extends) if table.extends and table.tiles else []
+    extended = sets_of(table.extends) if table.extends and table.matrices else []
     return list(dict.fromkeys([isa, *extended, *narrower(table)]))
 
 

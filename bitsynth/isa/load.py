@@ -17,7 +17,7 @@ from bitsynth.isa import architecture, toml
 from bitsynth.isa import lane as lane_text
 from bitsynth.isa.expand import forms, settings, vector_type
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable, IssueTable, TilesTable
+from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable, IssueTable, MatrixTable
 from bitsynth.isa.types import VecType
 
 _VECTOR_BITS = (64, 128, 256, 512)
@@ -143,15 +143,15 @@ class Isa:
             raise SpecError(f"{self.name} has no issue rules for {cpu}: nothing predicts its cycles")
         return rules
 
-    def requirements(self, ops: Iterable[str] = (), *, tiles: bool = False) -> Requirements:
-        """Return the requirements of the forms named `ops`, only the base's if none is named, and of `tiles`.
+    def requirements(self, ops: Iterable[str] = (), *, matrices: bool = False) -> Requirements:
+        """Return the requirements of the forms named `ops`, only the base's if none is named, and of `matrices`.
 
-        SpecError if the set has no tile registers.
+        SpecError if the set has no matrix registers.
         """
         used = {self[op].feature for op in ops}
         sets = [f for name, f in self.table.features.items() if name in used]
-        flags = [*(x for f in sets for x in f.cc_flags), *(self.tiles.cc_flags if tiles else ())]
-        host = [*(x for f in sets for x in f.host), *(self.tiles.host if tiles else ())]
+        flags = [*(x for f in sets for x in f.cc_flags), *(self.matrices.cc_flags if matrices else ())]
+        host = [*(x for f in sets for x in f.host), *(self.matrices.host if matrices else ())]
         return Requirements(
             (self.table.feature, *(f.macro for f in sets)),
             tuple(dict.fromkeys([*self.table.cc_flags, *flags])),
@@ -159,17 +159,17 @@ class Isa:
         )
 
     @property
-    def tiles(self) -> TilesTable:
-        """The tile registers; SpecError if the set has none."""
-        if self.table.tiles is None:
-            raise SpecError(f"{self.name} has no tile registers")
-        return self.table.tiles
+    def matrices(self) -> MatrixTable:
+        """The matrix registers; SpecError if the set has none."""
+        if self.table.matrices is None:
+            raise SpecError(f"{self.name} has no matrix registers")
+        return self.table.matrices
 
     def probe_text(self, host: Collection[str]) -> str:
         """Return the functions that `probes` of the features `host` call, as C."""
         text = architecture.find_architecture(self.table.arch).probe_text()
-        asks_system = any("tiles_allowed()" in self.table.probes.get(f, "") for f in host)
-        return f"{text}\n{self.tiles.permission.strip()}\n" if asks_system else text
+        asks_system = any("matrices_allowed()" in self.table.probes.get(f, "") for f in host)
+        return f"{text}\n{self.matrices.permission.strip()}\n" if asks_system else text
 
     def __getitem__(self, name: str) -> Instr:
         try:

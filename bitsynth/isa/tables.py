@@ -156,8 +156,8 @@ class PrefetchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clang: str
 
 
-class TileCycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cycles from one instruction on tiles to the next of its kind, and cycles of a configuration."""
+class MatrixCycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cycles from one instruction on matrices to the next of its kind, and cycles of a configuration."""
 
     load: float
     multiply: float
@@ -165,18 +165,18 @@ class TileCycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     configure: float
 
 
-class TilesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tile registers: `registers` of them, each with at most `rows` rows of `row_bytes` bytes.
+class MatrixTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Matrix registers: `registers` of them, each with at most `rows` rows of `row_bytes` bytes.
 
-    The instruction `multiply` on tiles acc, a and b means: for each row m of acc, and each group k of bytes in row m of
-    a, as many as a lane of acc has, row m of acc becomes `repeats` of itself, of group k repeated over a register, and
-    of row k of b. `repeats` is an instruction form of the set, with operands acc, a and b.
+    The instruction `multiply` on matrices acc, a and b means: for each row m of acc, and each group k of bytes in row m
+    of a, as many as a lane of acc has, row m of acc becomes `repeats` of itself, of group k repeated over a register,
+    and of row k of b. `repeats` is an instruction form of the set, with operands acc, a and b.
 
-    The C texts have holes: {t}, {acc}, {a} and {b} are numbers of tile registers, {p} is a pointer to the first row,
-    {stride} the distance of rows in bytes, {x} an array of 64 bytes with the configuration. A program that has tiles is
-    compiled with `cc_flags`, and `host` are the features that it needs.
-    `permission` is C that defines `static int tiles_allowed(void)`: whether the system lets this process have tiles,
-    for which it asks. `cycles` are from `source`, by processor.
+    The C texts have holes: {t}, {acc}, {a} and {b} are numbers of matrix registers, {p} is a pointer to the first row,
+    {stride} the distance of rows in bytes, {x} an array of 64 bytes with the configuration. A program that has matrices
+    is compiled with `cc_flags`, and `host` are the features that it needs. `permission` is C that defines `static int
+    matrices_allowed(void)`: whether the system lets this process have matrices, for which it asks. `cycles` are from
+    `source`, by processor.
     """
 
     doc: str
@@ -193,7 +193,7 @@ class TilesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: str
     multiply: str
     store: str
-    cycles: dict[str, TileCycles]
+    cycles: dict[str, MatrixCycles]
     source: str
 
 
@@ -206,7 +206,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     live as long as the loop over K, and `pin_pairs` in kernels of pairs of rows. `hold` is one that keeps a value's
     place in the text, `address` one that keeps an address in a register. `probes` are C expressions that ask for each
     feature of the host, after the architecture's `probe`. `cpus` names the processors of the set it `extends` that it
-    keeps; all if it names none. `tiles` are its tile registers, if it has some.
+    keeps; all if it names none. `matrices` are its matrix registers, if it has some.
     """
 
     name: str
@@ -235,12 +235,12 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin_tile: str = ""
     pin_pairs: str = ""
     paper: PaperTable | None = None
-    tiles: TilesTable | None = None
+    matrices: MatrixTable | None = None
 
     @property
     def wanted_features(self) -> list[str]:
-        """The features that a processor of the set has, including the features of tile registers."""
-        return [*self.host_features, *(self.tiles.host if self.tiles else [])]
+        """The features that a processor of the set has, including the features of matrix registers."""
+        return [*self.host_features, *(self.matrices.host if self.matrices else [])]
 
     @property
     def in_order(self) -> list[str]:

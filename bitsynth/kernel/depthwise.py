@@ -94,8 +94,8 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(flush.order for flush in self.flushes)
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether its C uses tile registers: never."""
+    def in_matrices(self) -> bool:
+        """Whether its C uses matrix registers: never."""
         return False
 
     @property

@@ -38,9 +38,9 @@ from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.kernel.straight_line import constant_load, sign_shift
 from bitsynth.spec.matmul import MatmulSpec
 
-TILES = "tiles"
-ORDERS = ("rows", "steps", TILES)
-"""The order of a step in C: row by row, or each instruction for all rows before the next, or on tile registers, which
+MATRIX = "matrix"
+ORDERS = ("rows", "steps", MATRIX)
+"""The order of a step in C: row by row, or each instruction for all rows before the next, or on matrix registers, which
 take several rows and several such instructions at once; else that for a processor."""
 
 BIT_AXES = ("inner", "outer")
@@ -196,9 +196,9 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.act_bits if self.swapped else self.w_bits
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether its steps run on tile registers."""
-        return self.order == TILES
+    def in_matrices(self) -> bool:
+        """Whether its steps run on matrix registers."""
+        return self.order == MATRIX
 
     @property
     def groups(self) -> int:
@@ -262,8 +262,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     @property
     def method(self) -> str:
         """The method of multiplication, as its inputs and its order tell."""
-        if self.in_tiles:
-            return TILES
+        if self.in_matrices:
+            return MATRIX
         if self.build is not None:
             return "lookup" if self.together == 1 else "pairs"
         if self.cross_terms:

@@ -62,13 +62,13 @@ class Instructions(Protocol):
         """The instruction forms that its C contains, sorted."""
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether its C uses tile registers."""
+    def in_matrices(self) -> bool:
+        """Whether its C uses matrix registers."""
 
 
 def needs(artifact: Instructions) -> Requirements:
     """Return the requirements of an artifact's C on a processor and a compiler."""
-    return load(artifact.isa).requirements(artifact.forms, tiles=artifact.in_tiles)
+    return load(artifact.isa).requirements(artifact.forms, matrices=artifact.in_matrices)
 
 
 def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:

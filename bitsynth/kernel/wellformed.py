@@ -14,14 +14,14 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
+from bitsynth.kernel.matrices import check_matrices
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
 from bitsynth.kernel.straight_line import check_constants, check_names, check_program, find_unused, register_type
-from bitsynth.kernel.tiles import check_tiles
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_ROWS = 24
-MAX_TILE_ROWS = 32
-"""Rows of a kernel whose steps run on tile registers."""
+MAX_MATRIX_ROWS = 32
+"""Rows of a kernel whose steps run on matrix registers."""
 MAX_COLUMNS = 256
 MAX_STEP = 1 << 12
 MAX_LOOPS = 3
@@ -42,8 +42,8 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
-    if kernel.in_tiles:
-        check_tiles(isa, kernel)
+    if kernel.in_matrices:
+        check_matrices(isa, kernel)
     if kernel.scalar_pass:
         _require(_scalar_pass_rules(kernel, kernel.scalar_pass))
         try:
@@ -89,7 +89,7 @@ def _require(facts: Iterator[Conditions]) -> None:
 
 
 def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
-    slots, most_rows = len(kernel.slots), MAX_TILE_ROWS if kernel.in_tiles else MAX_ROWS
+    slots, most_rows = len(kernel.slots), MAX_MATRIX_ROWS if kernel.in_matrices else MAX_ROWS
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
         f"1 to {most_rows} rows": 1 <= kernel.rows <= most_rows,

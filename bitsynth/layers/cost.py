@@ -183,9 +183,9 @@ class Estimate:
         pointers = POINTER_CYCLES * self.rows * self._segments / shared
         share = COUNTED_CALL_SHARE / shared if self.counted else 1.0
         calls = share * self._cpu.call_cycles
-        if self._kernel.in_tiles:  # Each call configures tile registers.
+        if self._kernel.in_matrices:  # Each call configures matrix registers.
             tiles_of_call = 1 if self.columns_first else self.column_tiles
-            calls += self._isa.tiles.cycles[self.cpu_name].configure / tiles_of_call
+            calls += self._isa.matrices.cycles[self.cpu_name].configure / tiles_of_call
         return calls + self._cycle_scale * (pointers + results)
 
     @property

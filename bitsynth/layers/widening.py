@@ -16,7 +16,7 @@ from bitsynth.layers.schedule import OPERANDS
 from bitsynth.layers.spec import MAX_ZERO_POINT, LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
-OF_BYTES = ("multiply", "dot", "tiles")
+OF_BYTES = ("multiply", "dot", "matrix")
 """The methods that multiply bytes, whatever they hold."""
 
 

@@ -4,7 +4,7 @@ It runs the kernel's programs in the linear domain and composes them end to end.
 earlier lemmas:
 
     memory     loads, broadcasts and stores put bytes where the layout says
-    tiles      (tiles) an instruction on tiles does for each row what the step's program does
+    matrices   (matrix) an instruction on matrices does for each row what the step's program does
     table      (lookup) every entry of a table is the sum that its index selects
     pass n     a step adds a sum of bits to each lane; each loop around it, and the flush, lose nothing
     bit        in every column and position, that sum plus the terms is act * weight, on all rows of the truth table
@@ -44,9 +44,9 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import HALVES, Role, Value
 from bitsynth.kernel.in_order.halves import HalfLoads, half_loads
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
+from bitsynth.kernel.matrices import inputs_of_matrix
 from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.tiles import inputs_of_tile
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,
@@ -93,8 +93,8 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> tuple[list[str], tuple[P
     isa = load(kernel.isa)
     require_tested(isa[op] for op in kernel.forms)
     lemmas = [_check_memory(isa, kernel, new_trace)]
-    if kernel.in_tiles:
-        lemmas.append(_tile_lemma(isa))
+    if kernel.in_matrices:
+        lemmas.append(_matrix_lemma(isa))
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
     tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * (kernel.columns * kernel.together)
@@ -119,10 +119,12 @@ def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> tuple[list[str], tuple[P
     return lemmas, tuple(summaries)
 
 
-def _tile_lemma(isa: Isa) -> str:
-    """Return the lemma on steps on tile registers, which `check_shape` has shown (`kernel.tiles.check_tiles`)."""
-    count = inputs_of_tile(isa)
-    return f"tiles: for each row an instruction on tiles repeats the {count} instructions of a step on each accumulator"
+def _matrix_lemma(isa: Isa) -> str:
+    """Return the lemma on steps on matrix registers, which `check_shape` has shown (`check_matrices`)."""
+    count = inputs_of_matrix(isa)
+    return (
+        f"matrices: a product of matrices repeats, for each row, the {count} instructions of a step on an accumulator"
+    )
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:

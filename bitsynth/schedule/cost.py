@@ -13,8 +13,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
 from bitsynth.isa.value import Value
-from bitsynth.kernel.program import TILES, Kernel, Pass, but_accumulators, find_held_for_rows, row_free, row_program
-from bitsynth.kernel.tiles import tile_grid
+from bitsynth.kernel.matrices import matrix_grid
+from bitsynth.kernel.program import MATRIX, Kernel, Pass, but_accumulators, find_held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -56,15 +56,15 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> in
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
     """Return the runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
-    Instructions that all rows share count in equal parts for each row. Instructions on tile registers are apart, too
-    (`tile_products_per_128_mac`).
+    Instructions that all rows share count in equal parts for each row. Instructions on matrix registers are apart, too
+    (`matrix_products_per_128_mac`).
     """
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-depth // kernel.k_step)
     for loop, carried in ((p, k > 0) for chain in kernel.chains for k, p in enumerate(chain)):
         runs = steps
         # Loops over K, innermost first, and accumulators set to zero.
-        for nested in loop.loops if not kernel.in_tiles else ():
+        for nested in loop.loops if not kernel.in_matrices else ():
             entered = -(-runs // nested.trip_count)
             again = runs - entered if nested.first else runs
             for program, times in ((nested.steps, again), (nested.first, entered)):
@@ -74,14 +74,14 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
             if not nested.first and not (carried and nested is loop.loops[-1]):
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
-        if kernel.in_tiles:
+        if kernel.in_matrices:
             runs = -(-steps // loop.flush_every)
         # Flushes, the tile, register copies.
         for step in loop.flush:
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * kernel.together * runs
-        if not kernel.in_tiles:
+        if not kernel.in_matrices:
             total[isa.gate.name] += moves_needed(isa, row_program(loop), find_kept_in_step(kernel, loop)) * steps
     return {op: times / kernel.together for op, times in total.items()}
 
@@ -104,18 +104,18 @@ def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
     return kernel.columns * depth / 128
 
 
-def tile_products_per_128_mac(kernel: Kernel) -> float:
-    """Return the products of tile registers, of whichever rows; 0 without tile registers."""
-    if not kernel.in_tiles:
+def matrix_products_per_128_mac(kernel: Kernel) -> float:
+    """Return the products of matrix registers, of whichever rows; 0 without matrix registers."""
+    if not kernel.in_matrices:
         return 0.0
-    return tile_grid(kernel).products * 128 / (kernel.rows * kernel.columns * kernel.k_step)
+    return matrix_grid(kernel).products * 128 / (kernel.rows * kernel.columns * kernel.k_step)
 
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Return instructions on vectors and tiles, with register copies and zeroing, without loads and stores."""
+    """Return instructions on vectors and matrices, with register copies and zeroing, without loads and stores."""
     counts = runs_per_row(isa, kernel)
     vectors = sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
-    return vectors + tile_products_per_128_mac(kernel) * _padding(kernel, AMORTISED_K)
+    return vectors + matrix_products_per_128_mac(kernel) * _padding(kernel, AMORTISED_K)
 
 
 def _padding(kernel: Kernel, depth: int) -> float:
@@ -125,8 +125,8 @@ def _padding(kernel: Kernel, depth: int) -> float:
 
 def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Return vector instructions of the steady loop alone, with register copies."""
-    if kernel.in_tiles:
-        return tile_products_per_128_mac(kernel)
+    if kernel.in_matrices:
+        return matrix_products_per_128_mac(kernel)
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
@@ -138,22 +138,22 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Return loads of inputs in the steady loop, spread over the tile."""
-    if kernel.in_tiles:
-        return _tile_loads(isa, kernel) * 128 / (kernel.rows * kernel.columns * kernel.k_step)
+    if kernel.in_matrices:
+        return _matrix_loads(isa, kernel) * 128 / (kernel.rows * kernel.columns * kernel.k_step)
     registers = kernel.column_registers(isa.table.vector_bits)
     per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) / kernel.together for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
-def _tile_loads(isa: Isa, kernel: Kernel) -> int:
-    """Return the registers of vectors that a step on tiles loads: each row is copied, then loaded in a tile."""
-    grid = tile_grid(kernel)
-    return 2 * kernel.rows + isa.tiles.rows * grid.registers
+def _matrix_loads(isa: Isa, kernel: Kernel) -> int:
+    """Return the registers of vectors that a step on matrices loads: each row is copied, then loaded in a matrix."""
+    grid = matrix_grid(kernel)
+    return 2 * kernel.rows + isa.matrices.rows * grid.registers
 
 
 def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Return slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
-    if kernel.in_tiles:
+    if kernel.in_matrices:
         return 0.0
     per_step = sum(len(p.rows) for p in kernel.passes) / kernel.together
     return isa[kernel.memory.broadcast].cost[cpu].slots * per_step * 128 / (kernel.columns * kernel.k_step)
@@ -177,11 +177,11 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.groups
-        # Steps load inputs, and steps on tiles store the rows that they copy.
+        # Steps load inputs, and steps on matrices store the rows that they copy.
         runs = steps
-        if kernel.in_tiles:
-            busy = tile_grid(kernel).products * isa.tiles.cycles[cpu].multiply * at_once
-            total += runs * beyond(busy, _tile_loads(isa, kernel), kernel.rows)
+        if kernel.in_matrices:
+            busy = matrix_grid(kernel).products * isa.matrices.cycles[cpu].multiply * at_once
+            total += runs * beyond(busy, _matrix_loads(isa, kernel), kernel.rows)
         else:
             total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
         # Outer loops load and store spilled accumulators.
@@ -257,9 +257,9 @@ def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple
         cost = isa[op].cost[cpu]
         busy[cost.port] += times / cost.per_cycle / over
     everything = sum(isa[op].instructions * times for op, times in counts.items()) / isa.table.cpu[cpu].vector_per_cycle
-    if kernel.in_tiles:
-        products = tile_products_per_128_mac(kernel) * _padding(kernel, depth)
-        return everything / over, {**busy, TILES: products * isa.tiles.cycles[cpu].multiply}
+    if kernel.in_matrices:
+        products = matrix_products_per_128_mac(kernel) * _padding(kernel, depth)
+        return everything / over, {**busy, MATRIX: products * isa.matrices.cycles[cpu].multiply}
     return everything / over, busy
 
 

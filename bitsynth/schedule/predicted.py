@@ -52,10 +52,10 @@ def compares(isa: Isa, model: str) -> bool:
 def serves(isa: Isa, method: str, model: str) -> bool:
     """Return whether a method is worth trying. "fip" is not on an in-order processor; that saves its search.
 
-    On the Cortex-A53 "fip" takes 25.9 and 27.0 cycles at A3W3 and A4W4; "lookup" takes 21.6, "multiply" 24.4. "tiles"
-    is for sets with tile registers.
+    On the Cortex-A53 "fip" takes 25.9 and 27.0 cycles at A3W3 and A4W4; "lookup" takes 21.6, "multiply" 24.4. "matrix"
+    is for sets with matrix registers.
     """
-    if method == "tiles" and isa.table.tiles is None:
+    if method == "matrix" and isa.table.matrices is None:
         return False
     return method != "fip" or chooses(isa, model)
 

@@ -15,9 +15,9 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order.list_scheduling import general_registers
+from bitsynth.kernel.matrices import matrix_grid
 from bitsynth.kernel.order import interleave
 from bitsynth.kernel.program import Kernel, Pass, find_held_for_rows, row_program
-from bitsynth.kernel.tiles import tile_grid
 from bitsynth.schedule import cost
 from bitsynth.schedule.predicted import cycles_per_128_mac, tile_cycles_per_128_mac
 
@@ -31,8 +31,8 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     Inputs are loaded at their first use. If rows come one after the other and there are more than one,
     columns' are held for the others, as compilers do.
     """
-    if kernel.in_tiles:
-        return tile_grid(kernel).taken <= isa.tiles.registers
+    if kernel.in_matrices:
+        return matrix_grid(kernel).taken <= isa.matrices.registers
     if kernel.order == "steps":
         step = interleave(kernel, loop.step)
         held = {c.name for c in kernel.constants} & {a for s in step.steps for a in s.args}

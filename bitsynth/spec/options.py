@@ -9,7 +9,7 @@ from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa, load
 from bitsynth.spec.matmul import Encoding, MatmulSpec
 
-METHODS = ("popcount", "lookup", "pairs", "multiply", "fip", "dot", "tiles")
+METHODS = ("popcount", "lookup", "pairs", "multiply", "fip", "dot", "matrix")
 PREDICTED = {"pairs": 1.0, "fip": 1.05}
 """Methods whose cost the throughput bound underestimates, as they trade arithmetic for loads: predicted cycles decide.
 
@@ -135,8 +135,8 @@ def _sketch(isa: Isa, method: str) -> str:
             return f"least steady loop of lookup sketches with at most {most} positions{rows}"
         case "dot":
             return f"least steady loop of sketches whose instruction sums {DOT_POSITIONS} products"
-        case "tiles":
-            return "least steady loop of sketches whose instruction multiplies tiles of bytes"
+        case "matrix":
+            return "least steady loop of sketches whose instruction multiplies matrices of bytes"
         case "fip":
             return "least steady loop of sketches whose instruction multiplies sums of two bytes"
         case _:

@@ -29,7 +29,7 @@ NATIVE = [name for name in load.names() if runs_natively(load.load(name).table)]
 ENCODINGS = [e.value for e in Encoding if {2, 4, 8} <= set(e.widths)]
 
 
-@pytest.mark.parametrize("isa", [name for name in load.names() if not load.load(name).table.tiles])
+@pytest.mark.parametrize("isa", [name for name in load.names() if not load.load(name).table.matrices])
 @pytest.mark.parametrize(("act_bits", "w_bits"), EDGES, ids=lambda x: f"{x}")
 @pytest.mark.parametrize("variant", ["", "multiply-c64", "dot-c64"])
 def test_every_instruction_set_has_them(isa, act_bits, w_bits, variant):

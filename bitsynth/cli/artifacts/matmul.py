@@ -26,9 +26,9 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step, to_builtins
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
 from bitsynth.kernel.inputs import Build, Planes
+from bitsynth.kernel.matrices import matrix_grid
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel, Loop, Pass
-from bitsynth.kernel.tiles import tile_grid
 from bitsynth.progress import Progress
 from bitsynth.proof.proved import Proved
 from bitsynth.proof.recheck import recheck
@@ -194,9 +194,9 @@ def _layout(kernel: Kernel) -> list[str]:
         f"tile      starts at row + column: {terms(kernel.row_terms, of_rows)} + "
         f"{terms(kernel.column_terms, of_columns)}",
     ]
-    if kernel.in_tiles:
-        grid = tile_grid(kernel)
-        out.append(f"registers {grid.taken} of tiles; {output.count(grid.products, 'product')} of tiles a step")
+    if kernel.in_matrices:
+        grid = matrix_grid(kernel)
+        out.append(f"registers {grid.taken} of matrices; {output.count(grid.products, 'product')} of matrices a step")
     if kernel.cross_terms:
         out.append(f"          and {kernel.cross_terms} times the products of neighbours, of either side")
     return out + [constant_text(k) for k in kernel.constants]

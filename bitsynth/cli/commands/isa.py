@@ -120,7 +120,11 @@ def _cpus(isa: Isa) -> list[str]:
     return [
         *(f"  {name}: {cpu.doc}" for name, cpu in isa.table.cpu.items()),
         *(f"  [{name}]: {feature.doc}" for name, feature in isa.table.features.items()),
-        *([f"  [tiles]: {isa.tiles.doc} A product repeats {isa.tiles.repeats}."] if isa.table.tiles else []),
+        *(
+            [f"  [matrices]: {isa.matrices.doc} A product repeats {isa.matrices.repeats}."]
+            if isa.table.matrices
+            else []
+        ),
     ]
 
 

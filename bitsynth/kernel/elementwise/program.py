@@ -76,8 +76,8 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     moves: bool = False
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether its C uses tile registers: never."""
+    def in_matrices(self) -> bool:
+        """Whether its C uses matrix registers: never."""
         return False
 
     @property

@@ -1,6 +1,6 @@
 """Kernels with output channels in lanes: the columns of the tile lie side by side in the lanes of a register.
 
-For the methods lookup, pairs, multiply, fip, dot and tiles. A row's input, a code or a table, is repeated over a
+For the methods lookup, pairs, multiply, fip, dot and matrix. A row's input, a code or a table, is repeated over a
 register, and one instruction (a "term") multiplies it with every column of a column register:
 
     column register w0      w[0] w[1] ... w[15]        weights of 16 output channels at one position of K
@@ -31,8 +31,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool
 from bitsynth.kernel.inputs import STAGE_BYTES, Input, Planes, Table
 from bitsynth.kernel.packing import bit_tables, byte_tables
-from bitsynth.kernel.program import TILES, Kernel, Pass
-from bitsynth.kernel.wellformed import MAX_TILE_ROWS
+from bitsynth.kernel.program import MATRIX, Kernel, Pass
+from bitsynth.kernel.wellformed import MAX_MATRIX_ROWS
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
@@ -114,9 +114,9 @@ def cheapest_kernel(
 
 
 def _row_counts(isa: Isa, kernel: Kernel) -> list[int]:
-    """Return the numbers of rows that are tried: whole groups, and whole tile registers."""
-    if kernel.in_tiles:
-        return list(range(isa.tiles.rows, MAX_TILE_ROWS + 1, isa.tiles.rows))
+    """Return the numbers of rows that are tried: whole groups, and whole matrix registers."""
+    if kernel.in_matrices:
+        return list(range(isa.matrices.rows, MAX_MATRIX_ROWS + 1, isa.matrices.rows))
     return [n for n in MORE_ROWS if n % kernel.together == 0]
 
 
@@ -183,7 +183,7 @@ def _build_kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> K
         passes=tuple(passes),
         row_terms=row_terms,
         column_terms=column_terms,
-        order=TILES if shape.term.in_tiles else "steps" if shape.term.slots > 1 else "rows",
+        order=MATRIX if shape.term.in_matrices else "steps" if shape.term.slots > 1 else "rows",
         code_bytes=shape.term.code_bytes,
         together=shape.term.rows,
         cross_terms=-spec.core.wgt.scale if shape.term.crosses else 0,

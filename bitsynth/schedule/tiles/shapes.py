@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.tiles import inputs_of_tile
+from bitsynth.kernel.matrices import inputs_of_matrix
 from bitsynth.sketches.lanes.terms import ProductTerm, pairing_of
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
@@ -106,13 +106,13 @@ def tile_shapes(
 ) -> Iterator[tuple[float, TileShape]]:
     """Yield every candidate, with the least that its steady loop can cost under the model."""
     for term in terms:
-        # Also one code a byte where half of the products are saved, and in tiles: unpacking would take as much.
-        alone = term.looks_up or term.crosses or term.in_tiles or term.code_bytes > 1
+        # Also one code a byte where half of the products are saved, and in matrices: unpacking would take as much.
+        alone = term.looks_up or term.crosses or term.in_matrices or term.code_bytes > 1
         alone = alone or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits
         # Where one register of a row serves several instructions, unpacking weighs: one code a byte may be cheaper.
         per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
-        may_swap = packed == 1 and not term.crosses and not term.in_tiles
+        may_swap = packed == 1 and not term.crosses and not term.in_matrices
         for per_byte, swapped in product(per_bytes, (False, True) if may_swap else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
@@ -143,7 +143,7 @@ def cut_digits(
         return
     row, column = range(row_bits), range(column_bits)
     yield (Digit(row, column),)
-    if term.code_bytes > 1 or term.crosses or term.in_tiles:
+    if term.code_bytes > 1 or term.crosses or term.in_matrices:
         return
     if row_bits == MAX_BITS:
         yield tuple(Digit(half, column) for half in _cut_bits(row_bits, 2))
@@ -178,10 +178,10 @@ def chain_digits(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
 def _unrolls(isa: Isa, term: ProductTerm, per_byte: int) -> list[int]:
     """Return the numbers of inputs of a column that a step may take.
 
-    If an input of a row has several slots, as many as fill these; in tiles, as many as fill a row of a tile register.
+    If an input of a row has several slots, as many as fill these; in matrices, as many as fill a row of a register.
     """
-    if term.in_tiles:
-        return [inputs_of_tile(isa)]
+    if term.in_matrices:
+        return [inputs_of_matrix(isa)]
     if term.slots > 1:
         unrolls = [max(1, term.slots // per_byte)]
     else:
@@ -222,9 +222,9 @@ def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     ports.
     """
     term = shape.term
-    if term.in_tiles:
-        cycles = isa.tiles.cycles
-        products = isa.word.lanes // term.slot_bytes * isa.tiles.rows * isa.tiles.row_bytes
+    if term.in_matrices:
+        cycles = isa.matrices.cycles
+        products = isa.word.lanes // term.slot_bytes * isa.matrices.rows * isa.matrices.row_bytes
         return 128 / products * (cycles[model].multiply if model in cycles else 1.0)
     each = 1 / NEIGHBOURS if term.crosses else 1.0
     ops = dict.fromkeys(term.halves, each)

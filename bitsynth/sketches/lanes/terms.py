@@ -88,9 +88,9 @@ class ProductTerm:
         return self.method in ("lookup", "pairs")
 
     @property
-    def in_tiles(self) -> bool:
-        """Whether instructions on tile registers repeat it."""
-        return self.method == "tiles"
+    def in_matrices(self) -> bool:
+        """Whether instructions on matrix registers repeat it."""
+        return self.method == "matrix"
 
     @property
     def rows(self) -> int:
@@ -125,8 +125,8 @@ def find(isa: Isa, method: str, wide: bool = False, slots: bool = False) -> tupl
         return tuple(replace(t, method=method) for t in wrapping)
     if method == "fip":
         return _fast_products(isa)
-    if method == "tiles":
-        return _tile_products(isa)
+    if method == "matrix":
+        return _matrix_products(isa)
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if slots and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
@@ -148,13 +148,13 @@ def _fast_products(isa: Isa) -> tuple[ProductTerm, ...]:
     return tuple(replace(t, method="fip", add_codes=add) for t in terms)
 
 
-def _tile_products(isa: Isa) -> tuple[ProductTerm, ...]:
-    """Return the terms of the dot product that an instruction on tile registers repeats."""
-    repeated = isa.table.tiles.repeats if isa.table.tiles else ""
+def _matrix_products(isa: Isa) -> tuple[ProductTerm, ...]:
+    """Return the terms of the dot product that an instruction on matrix registers repeats."""
+    repeated = isa.table.matrices.repeats if isa.table.matrices else ""
     terms = [t for t in find(isa, "dot") if t.op == repeated] if repeated else []
     if not terms:
-        raise NoKernel(f"{isa.name} has no instruction for the tiles method")
-    return tuple(replace(t, method="tiles") for t in terms)
+        raise NoKernel(f"{isa.name} has no instruction for the matrix method")
+    return tuple(replace(t, method="matrix") for t in terms)
 
 
 def _terms(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:

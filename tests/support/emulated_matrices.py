@@ -1,4 +1,4 @@
-"""The instruction set with tile registers, with plain C (`tile_emulator.h`) in place of its instructions on tiles."""
+"""The set with matrix registers, with plain C (`matrix_emulator.h`) in place of its instructions on matrices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bitsynth import paths
 
 REAL = "avx512_amx"
 EMULATED = "avx512_emulated"
-HEADER = Path(__file__).parent / "tile_emulator.h"
+HEADER = Path(__file__).parent / "matrix_emulator.h"
 _TEXTS = {
     "cc_flags": f'["-mavx512vnni", "-include", "{HEADER}"]',
     "host": '["avx512_vnni"]',
-    "permission": "'static int tiles_allowed(void) { return 1; }'",
+    "permission": "'static int matrices_allowed(void) { return 1; }'",
     "configure": "'emulate_ldtilecfg({x});'",
     "release": "'emulate_tilerelease();'",
     "zero": "'emulate_tilezero({t});'",
@@ -24,7 +24,7 @@ _TEXTS = {
 
 
 def write_set(folder: Path) -> None:
-    """Write the set to a folder for BITSYNTH_ISA: the shipped one, but for its name and the C of tiles."""
+    """Write the set to a folder for BITSYNTH_ISA: the shipped one, but for its name and the C of matrices."""
     text = (paths.isa_folder(REAL) / "isa.toml").read_text()
     text = text.replace(f'name = "{REAL}"', f'name = "{EMULATED}"')
     text = re.sub(r"permission = '''.*?'''", "permission = ''", text, flags=re.DOTALL)

@@ -1,6 +1,6 @@
-"""C statements of steps on tile registers (`kernel/tiles.py`), and of what is around them.
+"""C statements of steps on matrix registers (`kernel/matrices.py`), and of what is around them.
 
-A tile register is loaded from rows at one distance, and rows of the kernel lie anywhere. So a step copies its rows to
+A matrix register is loaded from rows at one distance, and rows of the kernel lie anywhere. So a step copies its rows to
 `staged` first. Sums go through `sums` to the registers that a flush reads.
 """
 
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.matrices import MatrixGrid, matrix_grid
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.tiles import TileGrid, tile_grid
 
-CONFIGURATION = "tile_registers"
+CONFIGURATION = "matrix_registers"
 
 
 @dataclass(frozen=True)
-class TileSteps:
-    """The statements of a kernel whose steps run on tile registers."""
+class MatrixSteps:
+    """The statements of a kernel whose steps run on matrix registers."""
 
     isa: Isa
     kernel: Kernel
 
     @property
-    def _grid(self) -> TileGrid:
-        return tile_grid(self.kernel)
+    def _grid(self) -> MatrixGrid:
+        return matrix_grid(self.kernel)
 
     @property
     def _row_bytes(self) -> int:
-        return self.isa.tiles.row_bytes
+        return self.isa.matrices.row_bytes
 
     def declare_configuration(self) -> tuple[str, list[str]]:
         """Return the declaration of the configuration, and its bytes."""
@@ -39,12 +39,12 @@ class TileSteps:
         return f"static const uint8_t {CONFIGURATION}[{len(numbers)}]", list(map(str, numbers))
 
     def configure(self) -> list[str]:
-        """Return the statement that configures tile registers, before the first step of a call."""
-        return [self.isa.tiles.configure.format(x=CONFIGURATION)]
+        """Return the statement that configures matrix registers, before the first step of a call."""
+        return [self.isa.matrices.configure.format(x=CONFIGURATION)]
 
     def release(self) -> list[str]:
-        """Return the statement that leaves tile registers as they were before they were configured."""
-        return [self.isa.tiles.release.format()]
+        """Return the statement that leaves matrix registers as they were before they were configured."""
+        return [self.isa.matrices.release.format()]
 
     def memory(self) -> list[str]:
         """Return declarations of memory: for the rows of a step, and for the sums of a flush."""
@@ -56,22 +56,24 @@ class TileSteps:
 
     def start(self) -> list[str]:
         """Return statements that set all accumulators to zero."""
-        grid, zero = self._grid, self.isa.tiles.zero
+        grid, zero = self._grid, self.isa.matrices.zero
         return [zero.format(t=grid.accumulator(group, g)) for group in grid.groups for g in grid.columns]
 
     def step(self, scope: Scope) -> list[str]:
-        """Return the statements of a step: copies of rows, loads of tiles, products."""
-        grid, tiles = self._grid, self.isa.tiles
+        """Return the statements of a step: copies of rows, loads of matrices, products."""
+        grid, matrices = self._grid, self.isa.matrices
         lines = [*self._copies(scope)]
         for group in grid.groups:
             place = _plus("staged", grid.rows_of(group).start * self._row_bytes)
-            lines.append(tiles.load.format(t=grid.row_tile(group), p=place, stride=self._row_bytes))
+            lines.append(matrices.load.format(t=grid.row_matrix(group), p=place, stride=self._row_bytes))
         for g in grid.columns:
             place, stride = _plus("column", g * self._row_bytes), grid.registers * self._row_bytes
-            lines.append(tiles.load.format(t=grid.column_tile, p=place, stride=stride))
+            lines.append(matrices.load.format(t=grid.column_matrix, p=place, stride=stride))
             for group in grid.groups:
                 lines.append(
-                    tiles.multiply.format(acc=grid.accumulator(group, g), a=grid.row_tile(group), b=grid.column_tile)
+                    matrices.multiply.format(
+                        acc=grid.accumulator(group, g), a=grid.row_matrix(group), b=grid.column_matrix
+                    )
                 )
         return lines
 
@@ -91,7 +93,7 @@ class TileSteps:
             for g in grid.columns:
                 place = _plus("sums", grid.rows_of(group).start * self.kernel.columns + g * self.isa.tile.lanes)
                 stride = self.kernel.columns * lane_bytes
-                lines.append(self.isa.tiles.store.format(t=grid.accumulator(group, g), p=place, stride=stride))
+                lines.append(self.isa.matrices.store.format(t=grid.accumulator(group, g), p=place, stride=stride))
         return lines
 
     def load_sums(self, row: int, loop: Pass, scope: Scope) -> list[str]:

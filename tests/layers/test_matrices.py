@@ -1,4 +1,4 @@
-"""Steps on tile registers: the declaration, the kernels that are proved by it, and C that an emulator of tiles runs."""
+"""Steps on matrix registers: the declaration, kernels that are proved by it, and C that an emulator runs."""
 
 import subprocess
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.emulated_tiles import EMULATED, HEADER, REAL, write_set
+from support.emulated_matrices import EMULATED, HEADER, REAL, write_set
 
 import bitsynth
 from bitsynth import toolchain
@@ -15,8 +15,8 @@ from bitsynth.errors import BitsynthError, NoKernel, SpecError
 from bitsynth.host import features, placement
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.program import ORDERS, TILES
-from bitsynth.kernel.tiles import check_tiles, tile_grid
+from bitsynth.kernel.matrices import check_matrices, matrix_grid
+from bitsynth.kernel.program import MATRIX, ORDERS
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel
 from bitsynth.proof.proved import Proved
@@ -33,31 +33,31 @@ BYTES = MatmulSpec.plain(REAL, 8, 8)
 
 
 def shipped(channels=64):
-    return bitsynth.get_kernel(REAL, 8, 8, weight_encoding="signed", method=TILES, channels=channels)
+    return bitsynth.get_kernel(REAL, 8, 8, weight_encoding="signed", method=MATRIX, channels=channels)
 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory):
-    """The kernels of the set by the channels of their layers, on a set whose tiles are emulated, in a cache."""
-    folder = tmp_path_factory.mktemp("tiles")
+    """The kernels of the set by the channels of their layers, on a set whose matrices are emulated, in a cache."""
+    folder = tmp_path_factory.mktemp("matrix")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BITSYNTH_ISA", str(folder / "sets"))
         patch.setenv("BITSYNTH_CACHE", str(folder / "kernels"))
         write_set(folder / "sets")
-        if absent := features.lacking(load(EMULATED).requirements(tiles=True).host):
+        if absent := features.lacking(load(EMULATED).requirements(matrices=True).host):
             pytest.skip(f"{EMULATED} code needs a processor with {', '.join(absent)}; this one lacks it")
         kernels = {}
         for channels in (64, 16):
             same = msgspec.structs.replace(shipped(channels).entry.kernel, isa=EMULATED)
-            entry = ProvedEntry(Proved.by_solver(same, Budget()), KernelOptions(TILES, channels=channels), (), 0.0)
+            entry = ProvedEntry(Proved.by_solver(same, Budget()), KernelOptions(MATRIX, channels=channels), (), 0.0)
             MATMUL.store(entry)
             kernels[channels] = MatmulKernel(entry, MatmulSpec(EMULATED, BYTES.act, BYTES.wgt))
         yield kernels
 
 
 def multiply_as_declared(isa, acc, a, b):
-    """The product of tiles acc (M, 16), a (M, 64) and b (16, 64) by the declaration: an instruction, repeated."""
-    repeated = isa[isa.tiles.repeats]
+    """The product of matrices acc (M, 16), a (M, 64) and b (16, 64) by the declaration: an instruction, repeated."""
+    repeated = isa[isa.matrices.repeats]
     out = []
     for row, codes in zip(acc, a, strict=True):
         sums = [np.uint64(x) for x in row]
@@ -81,7 +81,7 @@ def multiply_as_in_the_manual(acc, a, b):
 
 @pytest.mark.parametrize("fill", ["mixed", "extreme"])
 @pytest.mark.parametrize("rows", [1, 16])
-def test_the_declared_product_of_tiles_is_the_manuals(rows, fill):
+def test_the_declared_product_of_matrices_is_the_manuals(rows, fill):
     rng = np.random.default_rng(rows)
     acc = rng.integers(0, 1 << 32, (rows, 16), np.uint64)
     a, b = (rng.integers(0, 256, (n, 64), np.uint8) for n in (rows, 16))
@@ -94,7 +94,7 @@ def test_the_declared_product_of_tiles_is_the_manuals(rows, fill):
 @settings(max_examples=30)
 @given(st.integers(0, 70), st.integers(0, 200), st.integers(0, 70), st.sampled_from([64, 16]), st.data())
 def test_products_are_exact(emulated, m, k, n, channels, data):
-    """Of any sizes: positions of K that fill no step, few rows, columns that fill no tile."""
+    """Of any sizes: positions of K that fill no step, few rows, columns that fill no matrix."""
     kernel = emulated[channels].with_rows(data.draw(st.integers(1, 32)))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     a, w = rng.integers(0, 256, (m, k)), rng.integers(-128, 128, (k, n))
@@ -108,7 +108,7 @@ def test_products_of_the_greatest_codes_are_exact(emulated):
 
 
 def test_flushes_add_up(emulated):
-    """After every two steps of 64 positions, so that tiles are stored and set to zero again."""
+    """After every two steps of 64 positions, so that matrices are stored and set to zero again."""
     kernel = emulated[64].with_flushes(2)
     rng = np.random.default_rng(7)
     a, w = rng.integers(0, 256, (40, 450)), rng.integers(-128, 128, (450, 50))
@@ -151,7 +151,7 @@ def test_layers_are_exact(emulated, case, gather):
     values = np.arange(-128, 128) if w_bits == 8 else np.arange(1 - (1 << w_bits), 1 << w_bits, 2)
     rng = np.random.default_rng(len(case))
     w = rng.choice(values, (out, channels, window, window))
-    schedule = bitsynth.LayerSchedule(EMULATED, TILES, 64, gather, operands="8x8" if w_bits < 8 else "")
+    schedule = bitsynth.LayerSchedule(EMULATED, MATRIX, 64, gather, operands="8x8" if w_bits < 8 else "")
     layer = bitsynth.Conv2d(
         w,
         act_bits,
@@ -167,21 +167,21 @@ def test_layers_are_exact(emulated, case, gather):
     np.testing.assert_array_equal(layer(x), convolve(x, w, padding, stride))
 
 
-def test_layers_choose_tiles_by_themselves(emulated):
+def test_layers_choose_matrices_by_themselves(emulated):
     rng = np.random.default_rng(3)
     w = rng.integers(-128, 128, (64, 64, 3, 3))
     layer = bitsynth.Conv2d(w, 8, 8, weight_encoding="signed", padding=1, isa=EMULATED, image=(14, 14))
-    assert layer.schedule.method == TILES
+    assert layer.schedule.method == MATRIX
     few = bitsynth.Conv2d(w[:10, :, :1, :1], 8, 8, weight_encoding="signed", isa=EMULATED, image=(1, 1))
-    assert few.schedule.method != TILES  # Of one row: configuring tiles takes longer than the products.
+    assert few.schedule.method != MATRIX  # Of one row: configuring matrices takes longer than the products.
 
 
 WRONG_USES = {
     "tiles are not configured": "emulate_tilezero(0);",
     "palette 1, from the first row": "configuration[0] = 2; emulate_ldtilecfg(configuration);",
     "bytes and rows, or none": "configuration[48] = 0; emulate_ldtilecfg(configuration);",
-    "no such tile register": "emulate_ldtilecfg(configuration); emulate_tilezero(7);",
-    "three different tile registers": "emulate_ldtilecfg(configuration); emulate_tdpbusd(0, 4, 4);",
+    "no such matrix register": "emulate_ldtilecfg(configuration); emulate_tilezero(7);",
+    "three different matrix registers": "emulate_ldtilecfg(configuration); emulate_tdpbusd(0, 4, 4);",
     "as many rows of sums as of the first operand": "emulate_ldtilecfg(configuration); emulate_tdpbusd(0, 5, 6);",
     "as many rows of the second operand as columns of the first": (
         "configuration[54] = 15; emulate_ldtilecfg(configuration); emulate_tdpbusd(0, 4, 6);"
@@ -191,7 +191,7 @@ WRONG_USES = {
 
 @pytest.mark.parametrize("why", WRONG_USES)
 def test_the_emulator_refuses_what_the_processor_refuses(why, tmp_path):
-    numbers = ", ".join(map(str, tile_grid(msgspec.structs.replace(shipped().entry.kernel, rows=24)).configuration))
+    numbers = ", ".join(map(str, matrix_grid(msgspec.structs.replace(shipped().entry.kernel, rows=24)).configuration))
     text = f'#include "{HEADER}"\nint main(void)\n{{\n    __UINT8_TYPE__ configuration[64] = {{{numbers}}};\n'
     (tmp_path / "use.c").write_text(f"{text}    {WRONG_USES[why]}\n    return 0;\n}}\n")
     compiler = toolchain.compilers(load(REAL))[0]
@@ -201,8 +201,8 @@ def test_the_emulator_refuses_what_the_processor_refuses(why, tmp_path):
     assert done.stdout in ("", f"{why}\n")  # What is buffered may be lost.
 
 
-def test_tiles_are_configured_for_the_rows_that_they_have():
-    grid = tile_grid(msgspec.structs.replace(shipped().entry.kernel, rows=28))
+def test_matrices_are_configured_for_the_rows_that_they_have():
+    grid = matrix_grid(msgspec.structs.replace(shipped().entry.kernel, rows=28))
     assert [list(grid.rows_of(group)) for group in grid.groups] == [list(range(16)), list(range(16, 28))]
     configuration = grid.configuration
     assert len(configuration) == 64
@@ -232,7 +232,7 @@ WRONG = {
     "one instruction less": lambda k: change_step(k, lambda steps: steps[:-1]),
     "too many rows": lambda k: msgspec.structs.replace(k, rows=33),
     "no room for sums": lambda k: msgspec.structs.replace(k, rows=32, columns=48, slots=tuple(range(48))),
-    "no tile registers": lambda k: msgspec.structs.replace(k, isa="avx512"),
+    "no matrix registers": lambda k: msgspec.structs.replace(k, isa="avx512"),
     "planes apart": lambda k: msgspec.structs.replace(k, bit_axis="outer"),
     "terms of neighbours": lambda k: msgspec.structs.replace(k, together=2),
 }
@@ -246,15 +246,15 @@ def test_other_steps_are_refused(wrong):
 
 
 @pytest.mark.parametrize("isa", ["avx512", REAL])
-def test_no_other_kernel_has_the_order_of_tiles(isa):
+def test_no_other_kernel_has_the_order_of_matrices(isa):
     kernel = bitsynth.get_kernel("avx512", 8, 8, weight_encoding="signed", method="dot", channels=64)
-    with pytest.raises(SpecError, match=r"steps (run )?on tile registers"):
-        check_tiles(load(isa), msgspec.structs.replace(kernel.entry.kernel, isa=isa))
-    with pytest.raises(SpecError, match="tile registers"):
-        kernel.with_order(TILES)
+    with pytest.raises(SpecError, match=r"steps (run )?on matrix registers"):
+        check_matrices(load(isa), msgspec.structs.replace(kernel.entry.kernel, isa=isa))
+    with pytest.raises(SpecError, match="matrix registers"):
+        kernel.with_order(MATRIX)
 
 
-def test_rows_of_a_kernel_in_tiles_have_other_orders_too(emulated):
+def test_rows_of_a_kernel_in_matrices_have_other_orders_too(emulated):
     """What is proved is the program of a row, and instructions on vectors run it as well."""
     kernel = emulated[16].with_rows(4)
     rng = np.random.default_rng(5)
@@ -264,12 +264,12 @@ def test_rows_of_a_kernel_in_tiles_have_other_orders_too(emulated):
 
 
 def test_kernels_are_found_again():
-    synthesis = synthesize(BYTES, KernelOptions(TILES, channels=64))
+    synthesis = synthesize(BYTES, KernelOptions(MATRIX, channels=64))
     assert synthesis.entry.kernel == shipped().entry.kernel
-    assert any(lemma.startswith("tiles: ") for lemma in synthesis.entry.certificate.lemmas)
+    assert any(lemma.startswith("matrices: ") for lemma in synthesis.entry.certificate.lemmas)
 
 
-def test_a_product_of_tiles_takes_16_cycles():
+def test_a_product_of_matrices_takes_16_cycles():
     """16 x 16 x 64 products in 16 cycles are 128 in an eighth of a cycle; memory takes no longer."""
     kernel, isa = shipped().entry.kernel, load(REAL)
     assert cost.cycles_per_128_mac(isa, kernel, "icelake") == 0.125
@@ -278,10 +278,10 @@ def test_a_product_of_tiles_takes_16_cycles():
     assert cost.cycles_per_128_mac(isa, fewer, "icelake") == pytest.approx(0.125 * 32 / 17)
 
 
-def test_a_set_without_tiles_has_no_such_kernel():
+def test_a_set_without_matrices_has_no_such_kernel():
     spec = MatmulSpec.plain("avx512", 8, 8)
-    with pytest.raises(NoKernel, match="avx512 has no instruction for the tiles method"):
-        candidates(load("avx512"), spec, KernelOptions(TILES), Budget())
+    with pytest.raises(NoKernel, match="avx512 has no instruction for the matrix method"):
+        candidates(load("avx512"), spec, KernelOptions(MATRIX), Budget())
 
 
 def test_other_kernels_are_those_of_the_set_that_it_extends():
@@ -296,7 +296,7 @@ def pretend(monkeypatch, found):
     monkeypatch.setattr(features, "features", lambda: frozenset(found))
 
 
-def test_auto_is_tiles_only_where_the_processor_has_them(monkeypatch):
+def test_auto_is_matrices_only_where_the_processor_has_them(monkeypatch):
     monkeypatch.delenv("BITSYNTH_ISA", raising=False)
     monkeypatch.delenv("BITSYNTH_RUNNER", raising=False)
     plain = {*load("avx2").table.host_features, *load("avx512").requirements(load("avx512").instrs).host}
@@ -309,7 +309,7 @@ def test_auto_is_tiles_only_where_the_processor_has_them(monkeypatch):
 
 
 @pytest.mark.parametrize(("answer", "has"), [(0, True), (-1, False)])
-def test_a_system_may_refuse_tiles(monkeypatch, tmp_path, answer, has):
+def test_a_system_may_refuse_matrices(monkeypatch, tmp_path, answer, has):
     asked = []
 
     class System:
@@ -328,7 +328,7 @@ def test_a_system_may_refuse_tiles(monkeypatch, tmp_path, answer, has):
     assert asked == [(158, 0x1023, 18)]
 
 
-def test_the_c_says_whether_the_processor_has_tiles():
+def test_the_c_says_whether_the_processor_has_matrices():
     kernel, isa = shipped(), load(REAL)
     lacked = [f for f in kernel.needs.host if f in features.lacking(kernel.needs.host)]
     name = f"{kernel.name}_missing_feature"
@@ -354,7 +354,7 @@ def encode_zero(t):
     return bytes([0xC4, 0xE2, 0x7B, 0x49, 0xC0 | t << 3])
 
 
-def test_every_compiler_writes_instructions_on_tiles():
+def test_every_compiler_writes_instructions_on_matrices():
     kernel, isa = shipped().with_rows(28), load(REAL)
     products = [encode_product(acc, a, 6) for acc, a in ((0, 4), (1, 4), (2, 5), (3, 5))]
     zeros = [encode_zero(t) for t in range(4)]
@@ -365,15 +365,15 @@ def test_every_compiler_writes_instructions_on_tiles():
         assert [code.count(x) for x in (*products, *zeros, release)] == [1] * 9, compiler.name
 
 
-def on_tiles():
-    """Skip on a processor without tiles, or under a system that refuses them."""
+def on_matrices():
+    """Skip on a processor without matrices, or under a system that refuses them."""
     if absent := features.lacking(shipped().needs.host):
         pytest.skip(f"{REAL} code needs a processor with {', '.join(absent)}; this one lacks it")
 
 
 @pytest.mark.parametrize("channels", [64, 16])
-def test_products_on_a_processor_with_tiles(channels):
-    on_tiles()
+def test_products_on_a_processor_with_matrices(channels):
+    on_matrices()
     rng = np.random.default_rng(1)
     for rows in (32, 17, 1):
         kernel = shipped(channels).with_rows(rows)
@@ -382,11 +382,11 @@ def test_products_on_a_processor_with_tiles(channels):
             np.testing.assert_array_equal(kernel.matmul(a, w), a @ w)
 
 
-def test_layers_on_a_processor_with_tiles():
-    on_tiles()
+def test_layers_on_a_processor_with_matrices():
+    on_matrices()
     rng = np.random.default_rng(2)
     w, x = rng.integers(-128, 128, (70, 64, 3, 3)), rng.integers(0, 256, (2, 14, 14, 64))
     for threads in (1, 3):
         layer = bitsynth.Conv2d(w, 8, 8, weight_encoding="signed", padding=1, isa=REAL, image=(14, 14), threads=threads)
-        assert layer.schedule.method == TILES
+        assert layer.schedule.method == MATRIX
         np.testing.assert_array_equal(layer(x), convolve(x, w, 1, 1))

@@ -23,8 +23,8 @@ static inline void tile_require(int holds, const char *what)
 
 static inline void tile_require_register(int t)
 {
-    tile_require(tile_state.configured, "tiles are not configured");
-    tile_require(t >= 0 && t < 8 && tile_state.rows[t] > 0, "no such tile register");
+    tile_require(tile_state.configured, "matrices are not configured");
+    tile_require(t >= 0 && t < 8 && tile_state.rows[t] > 0, "no such matrix register");
 }
 
 static inline void emulate_ldtilecfg(const __UINT8_TYPE__ *from)
@@ -79,7 +79,7 @@ static inline void emulate_tdpbusd(int to, int a, int b)
     tile_require_register(to);
     tile_require_register(a);
     tile_require_register(b);
-    tile_require(to != a && to != b && a != b, "three different tile registers");
+    tile_require(to != a && to != b && a != b, "three different matrix registers");
     tile_require(s->rows[to] == s->rows[a], "as many rows of sums as of the first operand");
     tile_require(s->bytes[to] == s->bytes[b], "as many columns of sums as of the second operand");
     tile_require(s->bytes[a] % 4 == 0 && s->bytes[to] % 4 == 0, "whole numbers of 32 bits");
