@@ -90,8 +90,9 @@ def _extent(name: str) -> tuple[int, int, int, bool]:
 
 
 def native_sets() -> list[str]:
-    """Return the instruction sets that this processor runs."""
-    return [name for name in names() if _is_native(load_table(name))]
+    """Return the instruction sets that this processor runs and that "auto" may stand for."""
+    tables = (load_table(name) for name in names())
+    return [table.name for table in tables if table.auto and _is_native(table)]
 
 
 def _is_native(table: IsaTable) -> bool:

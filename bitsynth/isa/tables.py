@@ -207,6 +207,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     place in the text, `address` one that keeps an address in a register. `probes` are C expressions that ask for each
     feature of the host, after the architecture's `probe`. `cpus` names the processors of the set it `extends` that it
     keeps; all if it names none. `matrices` are its matrix registers, if it has some.
+    `auto` says whether the name "auto" may stand for it: not for a set whose times nobody has measured.
     """
 
     name: str
@@ -236,6 +237,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin_pairs: str = ""
     paper: PaperTable | None = None
     matrices: MatrixTable | None = None
+    auto: bool = True
 
     @property
     def wanted_features(self) -> list[str]:
