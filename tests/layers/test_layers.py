@@ -55,7 +55,7 @@ def test_any_layer_is_exact(few, case):
 
 
 @pytest.mark.slow
-@settings(max_examples=400, **QUIET)
+@settings(max_examples=250, **QUIET)
 @given(case=cases(FEW, most=20, deep=200))
 def test_many_layers_are_exact(few, case):
     check(case)

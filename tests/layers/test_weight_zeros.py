@@ -91,7 +91,7 @@ def test_many_layers_with_weight_zeros_are_exact(skip_isa, isa):
     for m in machines:
         usable(m, skip_isa)
 
-    @settings(max_examples=25, **QUIET)
+    @settings(max_examples=15, **QUIET)
     @given(case=cases(machines, threads=1 if "neon" in isa else 4).filter(is_computed))
     def any_layer(case):
         check(case)
