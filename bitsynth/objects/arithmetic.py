@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import and_, or_, xor
+
 from bitsynth.objects.affine import WORD_BITS, AffineNumber, align_down
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 
+GATES: dict[str, Callable[[int, int], int]] = {"and": and_, "or": or_, "xor": xor}
+"""Operations that do the same to each bit."""
 _LONG, _SHORT = 63, 31
 """Masks of the number of bits to shift by: in registers of 64 bits, and in narrower ones."""
 
@@ -60,12 +65,10 @@ def compute(what: GeneralOperation, a: int, b: int, bits: int, flags: Flags, *, 
             result = as_signed(a, bits) * as_signed(b, bits)
             carry = overflow = _overflows(result, bits)
             known = False
-        case "and":
-            result = a & b
-        case "or":
-            result = a | b
-        case "xor":
-            result = a ^ b
+        case "divide":
+            result = a // b if b else 0
+        case "and" | "or" | "xor":
+            result = GATES[what.does](a, b)
         case "count ones":
             result = b.bit_count()
         case _:

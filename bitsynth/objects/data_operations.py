@@ -6,14 +6,12 @@ gives data too, and leaves flags without values: so a branch that depends on dat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from operator import and_, or_, xor
 
 from bitsynth.isa.instr import Instr, Operand
 from bitsynth.isa.types import VecType
 from bitsynth.objects.affine import AffineNumber
-from bitsynth.objects.arithmetic import shift_amount
+from bitsynth.objects.arithmetic import GATES, shift_amount
 from bitsynth.objects.declared import GeneralOperation
 from bitsynth.objects.memory import NotShown
 from bitsynth.objects.values import Byte, Content, Contents
@@ -32,8 +30,6 @@ _LANES = {
     "shift right signed": "asr(a[0], n)",
 }
 """The result of an operation by `GeneralOperation.does`; `n` is how far it shifts."""
-_GATES: dict[str, Callable[[int, int], int]] = {"and": and_, "or": or_, "xor": xor}
-"""What operations do to bytes, each by itself."""
 _CARRIES = {"add": "a[0] + b[0] + n", "subtract": "a[0] - b[0] - n"}
 """The result with a carry, which is `n`."""
 
@@ -55,6 +51,8 @@ def compute_of_data(
 ) -> Content:
     """Return the result of an operation on data of `bits` bits; NotShown if it is not understood."""
     _require_data(a, b)
+    if what.does not in _LANES:
+        raise NotShown(f"it cannot {what.does} data")
     if what.complement:
         b = values.apply(_form("~a[0]", bits, bits), [b])
     if what.does.startswith(("shift", "rotate")):
@@ -105,9 +103,9 @@ def _with_known_bytes(values: Contents, does: str, a: Content, b: Content, resul
 
     Code sets the lowest byte of a register to a flag, whatever the other bytes are, and computes with the register.
     """
-    if does not in _GATES:
+    if does not in GATES:
         return result
-    gate = _GATES[does]
+    gate = GATES[does]
     pairs = zip(a.data, b.data, result.data, strict=True)
     return values.content([gate(x, y) if isinstance(x, int) and isinstance(y, int) else z for x, y, z in pairs])
 

@@ -36,7 +36,7 @@ class GeneralOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     does: Literal[
         "add", "subtract", "multiply", "and", "or", "xor", "shift left", "shift right", "shift right signed",
-        "rotate right", "count ones",
+        "rotate right", "count ones", "divide",
     ]  # fmt: skip
     first: int | None = None
     second: int | None = None

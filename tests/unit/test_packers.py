@@ -202,6 +202,11 @@ VECTORS = """
     vpshufd $0x1b, %xmm1, %xmm0; vpunpckldq %xmm1, %xmm0, %xmm0; vpunpcklqdq %xmm1, %xmm0, %xmm0
     vpblendw $0x5a, %ymm1, %ymm0, %ymm0; vpblendd $5, %xmm1, %xmm0, %xmm0; vinserti128 $1, %xmm1, %ymm0, %ymm0
     vpinsrd $2, %ecx, %xmm1, %xmm0; vpinsrq $1, %rcx, %xmm1, %xmm0; vpextrd $3, %xmm1, (%rsi); vpextrq $1, %xmm1, (%rsi)
+    vpunpckhdq %xmm1, %xmm0, %xmm0; vpunpckhqdq %xmm1, %xmm0, %xmm0
+    vpsrld $27, %ymm1, %ymm1 then vpsllvd %ymm1, %ymm0, %ymm0; vpsrlq $58, %ymm1, %ymm1 then vpsllvq %ymm1, %ymm0, %ymm0
+    vpsrld $26, %xmm1, %xmm1 then vpsllvd %xmm1, %xmm0, %xmm0; vpsrlq $57, %xmm1, %xmm1 then vpsllvq %xmm1, %xmm0, %xmm0
+    vpsrld $26, %xmm1, %xmm1 then vpsrlvd %xmm1, %xmm0, %xmm0; vpsrlq $57, %xmm1, %xmm1 then vpsrlvq %xmm1, %xmm0, %xmm0
+    vpalignr $8, %xmm1, %xmm0, %xmm0; vpalignr $0, %xmm1, %xmm0, %xmm0; vpalignr $15, %ymm1, %ymm0, %ymm0
     vmovd %ecx, %xmm0; vmovq %rcx, %xmm0; vpbroadcastb %xmm1, %ymm0; vpbroadcastq %xmm1, %ymm0; vmovdqu %ymm1, (%rsi)
 """
 """Instructions on vectors of `isa_specs/x86_64.toml` that processors with AVX2 have."""
@@ -216,7 +221,7 @@ def test_declared_vector_instructions_do_what_the_machine_does(tmp_path):
     from bitsynth.objects.processor import CodeProcessor
     from bitsynth.objects.tables import TableMemory
 
-    given = [x.strip() for x in VECTORS.replace("\n", ";").split(";") if x.strip()]
+    given = [x.strip().replace(" then ", "\n") for x in VECTORS.replace("\n", ";").split(";") if x.strip()]
     before = "vmovdqu (%rdi), %ymm0\nvmovdqu 32(%rdi), %ymm1\nmovq 64(%rdi), %rcx"
     after = "vmovdqu %ymm0, 32(%rsi)\nret"
     functions = [
