@@ -63,7 +63,7 @@ def no_times(why: str, advice: str = "") -> SpecError:
 def sets_of(isa: str) -> list[str]:
     """Return the instruction sets whose kernels layers on `isa` may use: its own and narrower ones.
 
-    A set with matrix registers has kernels for these alone; for others layers use those of the set that it extends.
+    A set with matrix registers has kernels for these alone; other kernels come from the set that it extends.
     """
     table = load_table(isa)
     extended = sets_of(table.extends) if table.extends and table.matrices else []

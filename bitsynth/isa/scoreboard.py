@@ -65,7 +65,7 @@ def _costs(isa: Isa, cpu: str, op: str) -> tuple[int, tuple[tuple[str, int], ...
 
 
 def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
-    """Return the cycles from the start of the first instruction to that of one behind the last, all results there."""
+    """Return the cycles from the start of the first instruction to a start after the last, with all results there."""
     core = processor(rules)
     for x in program:
         core.issue(x)
@@ -243,7 +243,7 @@ Block = Sequence[Issued]
 
 
 def count_cycles_of_blocks(rules: IssueTable, blocks: Iterable[Block]) -> int:
-    """Return the cycles from the start of the first instruction to that of one behind the last, all results there."""
+    """Return the cycles from the start of the first instruction to a start after the last, with all results there."""
     now, core = run_blocks(rules, blocks)
     return now + core.done
 

@@ -1,6 +1,6 @@
 """What the packers of a kernel are declared to compute: the bytes of packed operands, and terms, as functions of codes.
 
-Bytes are those of the layout that the kernel's proof reads (`kernel/inputs.py`), not of the C templates:
+Bytes follow the layout that the kernel's proof reads (`kernel/inputs.py`), not the C templates:
 
     bit q * width + j of byte b of an input    table j of the code at its position q of byte b; 0 behind the last code
     byte e of a table                          the sum of the values of the codes that the bits of e choose
@@ -32,7 +32,7 @@ from bitsynth.objects.prove import features_of
 from bitsynth.spec.matmul import affine
 
 _WORD_CODES, _WORD = 64, 8
-"""Codes of which a word has a bit each, and bytes of a word."""
+"""The codes of a word, one bit of each, and the bytes of a word."""
 _SUM, _TERM = 8, 4
 """Bytes of a sum in a packed operand, and of a row's term."""
 _ROOM = 64
@@ -41,7 +41,7 @@ _ROOM = 64
 _LARGEST = (1 << 63) - 1
 """The most bytes of an object."""
 _NO_SIZE, _REFUSED = (1 << 64) - 1, (1 << 32) - 1
-"""Results for sizes that no object has: of functions that return sizes, and of those that pack."""
+"""Results for sizes that no object has: of functions that return sizes, and of functions that pack."""
 _HUGE = (
     (_NO_SIZE, 1),
     (1, _NO_SIZE),
@@ -114,7 +114,7 @@ def prove_packers(
 ) -> list[FunctionVerdict]:
     """Return what is shown of the packers of a kernel in the object at `path`, for listed sizes.
 
-    Their names begin with `name`, by default that of the kernel. Refuted and SpecError are those of `prove_functions`.
+    Their names begin with `name`, by default the kernel's. Refuted and SpecError are as for `prove_functions`.
     """
     isa, features = load(kernel.spec.isa), features_of(kernel.entry.kernel)
     return prove_functions(path, isa, PackerDeclarations(kernel, name).calls(), features, say=say)
@@ -326,7 +326,7 @@ class PackerDeclarations:
         return (operand == "act") != self._kernel.swapped
 
     def _operand_bytes(self, operand: str, vectors: int, k: int) -> tuple[int, int]:
-        """Return the bytes of the codes of a packed operand, and those of all: its vectors have sums behind them."""
+        """Return the bytes of a packed operand's codes, and of all of the operand: its vectors have sums after them."""
         kernel = self._kernel
         unit, each = (kernel.rows, kernel.row_bytes) if self._is_row(operand) else (kernel.columns, kernel.column_bytes)
         padded = -(-vectors // unit) * unit
@@ -388,7 +388,7 @@ class PackerDeclarations:
         return DeclaredCall(f"{self._name}_pack_{operand}", sizes, given, buffers, numbers, result=(0, 4))
 
     def _rows_of(self, count: int, steps: int, codes: CodeAt) -> Iterator[_Placed]:
-        """Yield the numbers of packed rows; those of a group share the bytes of the first one."""
+        """Yield the numbers of packed rows; rows of a group share the bytes of the first one."""
         size, together = steps * self._kernel.row_bytes, self._kernel.together
         for row in range(count):
             members = [list(self._row(steps, partial(codes, row + n))) for n in range(together) if row + n < count]

@@ -71,7 +71,7 @@ class KernelVerdict(msgspec.Struct, frozen=True, kw_only=True):
             no object of such a kernel can.
         why: Why it is not proved, or not for all sizes.
         sizes: How many sizes were run.
-        functions: Name, address in the object and bytes of the functions that were proved, those of packers included.
+        functions: Name, address in the object and bytes of the functions that were proved, packers included.
         packers: What was shown of the kernel's packers.
         seconds: The CPU time of the proof.
     """

@@ -124,9 +124,7 @@ def _lines(proof: ObjectProof) -> list[ReportLine]:
     lines += [ReportLine("one way", (text,), free=True) for text in proof.one_sided[:_LISTED]]
     if proof.loops is not None:
         paths = f"{output.count(proof.loops.paths, 'path')} between them"
-        lines.append(
-            ReportLine("loops", (output.count(len(proof.loops.heads), "loop"), paths, "all those of the program"))
-        )
+        lines.append(ReportLine("loops", (output.count(len(proof.loops.heads), "loop"), paths, "all of the program's")))
         verdict = "for every K, and for all numbers of segments and tiles"
         return [*lines, ReportLine("proved", (verdict, "wherever buffers, object and stack lie"), free=True)]
     lines.append(ReportLine("loops", (proof.not_all,), free=True))

@@ -122,8 +122,8 @@ class AvgPool2d(WindowGlue):
 
     With quantizations q and out, of the sum of a window's values over n pixels, padding not among them:
     round((sum - n * q.zero_point) * q.scale / (n * out.scale)) + out.zero_point, clamped to a code, where scales are
-    the float32 numbers they are and the quotient is that of exact numbers. `Quantization(bits)` alone gives the mean
-    of the codes. A window that holds padding alone has the sum of one pixel of code 0.
+    the float32 numbers they are, and the quotient is computed in exact numbers. `Quantization(bits)` alone gives the
+    mean of the codes. A window that holds padding alone has the sum of one pixel of code 0.
 
     With a `Requantize` as out: what that makes of the sum of a window's values less q.zero_point, whatever n is. With
     "int32": that sum.

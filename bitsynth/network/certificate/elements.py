@@ -33,7 +33,7 @@ from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 
 _MIN_POINTS = 1 << 11
-"""Integers whose numbers are computed at once: those of a few channels fit into near caches."""
+"""Integers whose numbers are computed at once: numbers of a few channels fit into near caches."""
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 

@@ -44,7 +44,7 @@ class TaskAccesses:
 
     @classmethod
     def of(cls, accesses: Iterable[tuple[bool, int, int]], stack: range) -> TaskAccesses:
-        """Return accesses (whether it is written, address, bytes) but for those that lie in a task's `stack`."""
+        """Return accesses (whether it is written, address, bytes), except accesses to a task's `stack`."""
         others = [x for x in accesses if x[1] < stack.start or x[1] + x[2] > stack.stop]
         written = MemoryRanges.of((address, size) for is_written, address, size in others if is_written)
         return cls(written, MemoryRanges.of((address, size) for _, address, size in others))

@@ -154,10 +154,10 @@ class ProgramCall:
 
 
 class StepMemory(CallMemory):
-    """The memory of a step, of which scratch memory may be read before it is written: the bytes are unknown then.
+    """The memory of a step. Scratch memory may be read before it is written: then the bytes are unknown.
 
     Code that moves eight bytes at a time does so behind a line, and uses none of these. Each read has bytes of its own,
-    which are those of nothing that a result may depend on.
+    and no result may depend on them.
 
     Attributes:
         accesses: What is read and written, if it is written down: whether it is written, the address and the bytes.
@@ -171,7 +171,7 @@ class StepMemory(CallMemory):
         return super()._array(address, size, access)
 
     def unwritten(self, array: MemoryPlace, address: int, size: int) -> list[Byte | None]:
-        """Return bytes of an array of which some were not written; OutOfPlace if it is not scratch memory."""
+        """Return bytes of an array, some of which were not written; OutOfPlace if it is not scratch memory."""
         if array.name != SCRATCH:
             return super().unwritten(array, address, size)
         unknown = ("no value", next(self._unwritten))

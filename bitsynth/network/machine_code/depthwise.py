@@ -40,7 +40,7 @@ class DepthwiseCall:
         weights: The weights (taps, columns) of all units; columns are in the order of the sums.
         start: The numbers (columns,) from which sums start.
         codes: The numbers of the bytes that each tap reads, as `number_codes` has them, or NO_CODE (taps, bytes).
-        channels: The channel (columns,) of each sum among those of a pixel's units.
+        channels: The channel (columns,) of each sum of a pixel's units.
         where: The address of the instruction that called it.
     """
 
@@ -117,7 +117,7 @@ def _weights_of_taps(kernel: DepthwiseFunction, stored: IntegerArray, units: int
 
 
 def _number_bytes(call: StepCall, data: Bytes) -> IntegerArray:
-    """Return the numbers of bytes, NO_CODE for those that are no codes of the activations and not known."""
+    """Return the numbers of bytes, NO_CODE for bytes that are neither codes of the activations nor known."""
     out = np.full(len(data), NO_CODE, np.int64)
     for first in range(0, len(data), _READ_AT_ONCE):
         part = data[first : first + _READ_AT_ONCE]
@@ -166,7 +166,7 @@ class DepthwiseResultCheck(ResultCheck):
             raise self.wrong(sums[k][1], why, kernel_call.where)
 
     def _different(self, products: IntegerArray, wanted: IntegerArray) -> tuple[int, str]:
-        """Return the first column of which products differ, and how."""
+        """Return the first column whose products differ, and how."""
         of_found, of_wanted = ({(column, code): n for column, code, n in x.tolist()} for x in (products, wanted))
         differing = (key for key in sorted({*of_found, *of_wanted}) if of_found.get(key) != of_wanted.get(key))
         column, code = key = next(differing)
