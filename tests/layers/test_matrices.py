@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -175,6 +176,14 @@ def test_layers_choose_matrices_by_themselves(emulated):
     assert layer.schedule.method == MATRIX
     few = bitsynth.Conv2d(w[:10, :, :1, :1], 8, 8, weight_encoding="signed", isa=EMULATED, image=(1, 1))
     assert few.schedule.method != MATRIX  # Of one row: configuring matrices takes longer than the products.
+
+
+@pytest.mark.slow
+def test_a_network_has_the_same_results(emulated):
+    example = Path(__file__).parents[2] / "examples/fashion/fashion_a2w2_qcdq.onnx"
+    image = np.random.default_rng(1).integers(0, 256, (1, 1, 28, 28)).astype(np.float32) / 255
+    got, want = (bitsynth.compile(example, isa=isa)(image) for isa in (EMULATED, "avx512"))
+    np.testing.assert_array_equal(got, want)
 
 
 WRONG_USES = {

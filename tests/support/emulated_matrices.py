@@ -11,7 +11,7 @@ REAL = "avx512_amx"
 EMULATED = "avx512_emulated"
 HEADER = Path(__file__).parent / "matrix_emulator.h"
 _TEXTS = {
-    "cc_flags": f'["-mavx512vnni", "-include", "{HEADER}"]',
+    "cc_flags": f'["-mavx512vnni", "-include{HEADER}"]',
     "host": '["avx512_vnni"]',
     "permission": "'static int matrices_allowed(void) { return 1; }'",
     "configure": "'emulate_ldtilecfg({x});'",
