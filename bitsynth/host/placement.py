@@ -96,6 +96,6 @@ def native_sets() -> list[str]:
 
 
 def _is_native(table: IsaTable) -> bool:
-    """Return whether this processor runs a set: whether it has the features, unless BITSYNTH_RUNNER says so."""
+    """Return whether this processor has a set's features; for sets with an emulator BITSYNTH_RUNNER may override it."""
     emulator = architecture.find_architecture(table.arch).emulator
     return runs_natively(table) if emulator and table.arch == features.arch() else features.matches(table)

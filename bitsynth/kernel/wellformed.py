@@ -21,7 +21,7 @@ from bitsynth.kernel.straight_line import check_constants, check_names, check_pr
 MAX_TRIP_COUNT = 1 << 24
 MAX_ROWS = 24
 MAX_MATRIX_ROWS = 32
-"""Rows of a kernel whose steps run on matrix registers."""
+"""The most rows of a kernel: of any other kernel, and of a kernel whose steps run on matrix registers."""
 MAX_COLUMNS = 256
 MAX_STEP = 1 << 12
 MAX_LOOPS = 3

@@ -131,9 +131,9 @@ def home_of(isa: str) -> str:
 
 
 def runs_here(entry: Entry, isa: str) -> bool:
-    """Return whether this processor, or an emulator, has what the kernel of a layer for `isa` needs.
+    """Return whether this processor, or an emulator, has the features that the kernel of a layer for `isa` needs.
 
-    Kernels of layers for a set that this processor lacks are for others, which have their features.
+    If this processor lacks the set, the layer is for another processor: then the answer is True.
     """
     lacks_set = isa != "auto" and features.missing(load_table(isa))
     if lacks_set or not runs_natively(load_table(entry.kernel.isa)):

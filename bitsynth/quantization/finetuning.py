@@ -4,7 +4,7 @@ The quantized network, as its QONNX file states it, is run forward with all its 
 the identity (`torch_network`). It is trained to give the outputs of the float network
 (distillation, Hinton et al., 2015). Scales are trained too, as in LSQ (Esser et al., 2020), except scales of edges of
 more than 5 bits. Samples that are not trained on are held back, a fifth of the calibration's, or all of them if there
-are others to train on: the state that does best on these is kept, which is that before fine-tuning if none does better.
+are others to train on: the state that does best on these is kept, or the state before fine-tuning if none does better.
 
 Parameters are real numbers. The network has what `_Parameters.constants` makes of them: scales of few significant bits,
 and biases of whole accumulators, as the kernels need them.
@@ -99,7 +99,7 @@ class Tuned:
         held_back: The samples of the calibration that were not trained on.
         trained: How many samples were trained on.
         steps: The steps that were done.
-        is_better: Whether the corrections are better on the held-back samples than all before.
+        is_better: Whether the corrections are better on the held-back samples than the earlier corrections.
     """
 
     corrections: Corrections

@@ -90,7 +90,7 @@ class MatmulOperand:
     integer     what a file or a caller has: value + zero point
     value       what products multiply: integer - zero point = scale * code + offset
     code        the unsigned number that kernels read: (value - offset) / scale
-    zero point the integer whose value is 0; `zero` is the zero point of unsigned codes, which are the integers
+    zero point  the integer whose value is 0; for unsigned codes, which are the integers themselves, it is `zero`
     offset      the value of code 0: -zero of unsigned codes, of others by the encoding
     """
 

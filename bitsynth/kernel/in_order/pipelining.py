@@ -9,10 +9,10 @@ Given, for every step k                Result
                                                t = eor a(k) w; a(k + 1) = load; acc += t
                                            t = eor a w; acc += t                         tail
 
-The order within the body is found by list scheduling (`list_scheduling.py`): of the instructions of two steps
-together; instructions of the second step that find a place before the first step ends are issued ahead. Short steps are
-first repeated until the body is long enough to hide the loop's own instructions. Several such orders are tried, and the
-scoreboard tells their cycles. `proof/orders.py` proves of the one that is taken that it computes what the steps do.
+The order within the body is found by list scheduling (`list_scheduling.py`) of the instructions of two steps together;
+instructions of the second step that find a place before the first step ends are issued ahead. Short steps are first
+repeated until the body is long enough to hide the loop's own instructions. Several such orders are tried, and the
+scoreboard counts their cycles. `proof/orders.py` proves that the chosen order computes the same as the steps.
 """
 
 from __future__ import annotations

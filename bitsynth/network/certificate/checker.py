@@ -7,8 +7,8 @@ elements of an *edge* of the network: integers n, from `low` to `high`, that sta
 integer is a code: n = first + apart * code, where `operand` is [apart, first]. For most steps the file has
 
 * `sums`: the integers that the step starts from. A layer's are sums of products with weights, plus a bias; its weights
-* are in the file, or the elements of the second buffer that it reads. Other steps start from the elements that they
-* read;
+  are in the file, or the elements of the second buffer that it reads. Other steps start from the elements that they
+  read;
 * `chain`: the operations by which the network computes a result from a sum, in the arithmetic of its reference;
 * `claims`: for each result the formula by which C computes it from the same sum.
 

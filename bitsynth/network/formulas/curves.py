@@ -1,10 +1,9 @@
 """Chains that are not monotone, as x * sigmoid(x) between accumulators and codes, by a table that all channels share.
 
 An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. The factors a and b come
-from the affine nodes at the beginning of the chain, or from the accumulators' scales alone. A cell has one breakpoint
-at
-most: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6) gives 7
-at u = 3.2 and 6 at u = 3.9.
+from the affine nodes at the beginning of the chain, or from the accumulators' scales alone. A cell has at most one
+breakpoint: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6)
+gives 7 at u = 3.2 and 6 at u = 3.9.
 
 The table is constructed, not searched: breakpoints are bisected, and the axis is the first of a few with one a cell.
 Between breakpoints the code is proved by interval arithmetic, for all real numbers at once. For accumulators so near to

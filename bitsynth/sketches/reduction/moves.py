@@ -132,8 +132,8 @@ def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
 def largest_sum(isa: Isa) -> int:
     """Return the largest number of lanes that a move adds up in one lane, for example 16 for `sad` of two registers.
 
-    A move is run on lanes of unknowns of 0 or 1. If that is illegal, as for a product of two unknowns, the move is
-    legal for lanes that are 0 at most, and the lanes of its operands for each lane of its result are taken.
+    A move is run on lanes of unknowns of 0 or 1, and the greatest sum in a lane is taken. If that is illegal, as for a
+    product of two unknowns, the lanes of its operands are divided by the lanes of its result.
     """
     return max(_lanes_in_sum(isa, move) for move in all_moves(isa))
 

@@ -224,7 +224,7 @@ def cheapest_flush(
 
 
 def _least_write_back(isa: Isa, columns: int, coef: int, metric: Metric, target: VecType) -> float:
-    """Return a lower bound on the cost of every write-back of so many columns.
+    """Return a lower bound on the cost of every write-back of `columns` columns.
 
     Levels keep every column, so each write-back gives at least as many registers of `target` as the columns fill. The
     bound is this number times the least cost of one such register. For example, 64 columns fill four registers of 16
