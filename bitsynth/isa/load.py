@@ -42,9 +42,11 @@ def check_isa(path: Path, table: IsaTable) -> None:
     asking = [name for name, c in table.cpu.items() if c.prefetch_turns]
     if wrong := [name for name in asking if table.prefetch is None or name not in table.in_order]:
         raise SpecError(f"{path}: cpu.{wrong[0]}: prefetch_turns want [isa.prefetch] and rules that are in order")
-    asked = [*table.host_features, *(f for x in table.features.values() for f in x.host)]
+    asked = [*table.wanted_features, *(f for x in table.features.values() for f in x.host)]
     if silent := [f for f in asked if f not in table.probes]:
         raise SpecError(f"{path}: probes: want a C expression that asks for {silent[0]}, which host features name")
+    if table.matrices and (absent := [name for name in table.cpu if name not in table.matrices.cycles]):
+        raise SpecError(f"{path}: matrices.cycles: want cycles for {absent[0]}")
     for kind in table.ctype:
         vector_type(f"{path}: ctype", kind)
     _check_features(path, table)

@@ -16,11 +16,12 @@ from bitsynth import toolchain
 from bitsynth.errors import BitsynthError, NoKernel, SpecError
 from bitsynth.host import features, placement
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.isa.load import load
+from bitsynth.isa.load import load, load_folder
 from bitsynth.kernel.matrices import check_matrices, matrix_grid
 from bitsynth.kernel.program import MATRIX, ORDERS
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel
+from bitsynth.network.program import LayerStep
 from bitsynth.proof.proved import Proved
 from bitsynth.run.runner import runner_for
 from bitsynth.schedule import cost
@@ -182,8 +183,9 @@ def test_layers_choose_matrices_by_themselves(emulated):
 def test_a_network_has_the_same_results(emulated):
     example = Path(__file__).parents[2] / "examples/fashion/fashion_a2w2_qcdq.onnx"
     image = np.random.default_rng(1).integers(0, 256, (1, 1, 28, 28)).astype(np.float32) / 255
-    got, want = (bitsynth.compile(example, isa=isa)(image) for isa in (EMULATED, "avx512"))
-    np.testing.assert_array_equal(got, want)
+    network, other = (bitsynth.compile(example, isa=isa) for isa in (EMULATED, "avx512"))
+    assert MATRIX in {step.layer.plan.schedule.method for step in network.program.steps if isinstance(step, LayerStep)}
+    np.testing.assert_array_equal(network(image), other(image))
 
 
 WRONG_USES = {
@@ -286,6 +288,24 @@ def test_a_product_of_matrices_takes_16_cycles():
     assert cost.stall_per_128_mac(isa, kernel, "icelake") < 0.01
     fewer = msgspec.structs.replace(kernel, rows=17)
     assert cost.cycles_per_128_mac(isa, fewer, "icelake") == pytest.approx(0.125 * 32 / 17)
+
+
+WRONG_SETS = {
+    "matrices.cycles: want cycles for icelake": ("icelake = {", "zen4 = {"),
+    "probes: want a C expression that asks for sve": ('host = ["avx512_vnni"]', 'host = ["sve"]'),
+}
+
+
+@pytest.mark.parametrize("why", WRONG_SETS)
+def test_a_wrong_set_with_matrices_is_named(monkeypatch, tmp_path, why):
+    monkeypatch.setenv("BITSYNTH_ISA", str(tmp_path))
+    write_set(tmp_path)
+    path = tmp_path / EMULATED / "isa.toml"
+    text, (old, new) = path.read_text(), WRONG_SETS[why]
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(SpecError, match=why):
+        load_folder(path.parent)
 
 
 def test_a_set_without_matrices_has_no_such_kernel():
