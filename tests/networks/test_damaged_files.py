@@ -23,9 +23,9 @@ X = {"x": (1, 4)}
 def refused(tmp_path):
     """`refused(model or bytes)`: the message with which a file of it is refused, less the path."""
 
-    def call(result, **options):
+    def call(onnx_model, **options):
         path = tmp_path / "net.onnx"
-        path.write_bytes(result if isinstance(result, bytes) else result.SerializeToString())
+        path.write_bytes(onnx_model if isinstance(onnx_model, bytes) else onnx_model.SerializeToString())
         with pytest.raises(SpecError) as error:
             read(path, **options)
         message = str(error.value)
@@ -40,32 +40,32 @@ def refused(tmp_path):
 
 
 def test_initializers_may_be_inputs_too(rng):
-    edge = quant(2)
-    edge.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ()))
-    assert read(edge).inputs == ("x",)
+    onnx_model = quant(2)
+    onnx_model.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ()))
+    assert read(onnx_model).inputs == ("x",)
 
 
 @pytest.mark.parametrize("domain", ["", "onnx.brevitas", "finn.custom_op.general", QONNX])
 def test_domains_need_no_import(domain):
-    edge = quant(2)
-    edge.graph.node[0].domain = domain
-    del edge.opset_import[1:]
-    assert [n.op for n in read(edge).nodes] == ["quantize"]
+    onnx_model = quant(2)
+    onnx_model.graph.node[0].domain = domain
+    del onnx_model.opset_import[1:]
+    assert [n.op for n in read(onnx_model).nodes] == ["quantize"]
 
 
 def test_no_opset_at_all():
-    edge = quant(2)
-    del edge.opset_import[:]
-    assert [n.op for n in read(edge).nodes] == ["quantize"]
+    onnx_model = quant(2)
+    del onnx_model.opset_import[:]
+    assert [n.op for n in read(onnx_model).nodes] == ["quantize"]
 
 
 def test_widths_may_be_computed():
-    edge = quant(2)
-    edge.graph.node[0].input[3] = "bits"
-    nodes = [node("Constant", "", "r", value_float=2.3), node("Ceil", "r", "bits"), *edge.graph.node]
-    del edge.graph.node[:]
-    edge.graph.node.extend(nodes)
-    graph = read(edge)
+    onnx_model = quant(2)
+    onnx_model.graph.node[0].input[3] = "bits"
+    nodes = [node("Constant", "", "r", value_float=2.3), node("Ceil", "r", "bits"), *onnx_model.graph.node]
+    del onnx_model.graph.node[:]
+    onnx_model.graph.node.extend(nodes)
+    graph = read(onnx_model)
     assert graph.edges["y"].integers.bits == 3
 
 
@@ -305,7 +305,7 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
 
 
 @pytest.mark.parametrize(
-    ("result", "why"),
+    ("onnx_model", "why"),
     [
         (convolving((2, 4, 3, 3)), "3 channels do not fit weights (2, 4, 3, 3) in 1 groups"),
         (convolving(image=(1, 3, 2, 2)), "an image of (2, 2) is smaller than the window (3, 3)"),
@@ -318,8 +318,8 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
         (convolving(kernel_shape=[5, 5]), "kernel_shape (5, 5) does not match weights (2, 3, 3, 3)"),
     ],
 )
-def test_convolutions_that_do_not_fit(refused, result, why):
-    assert refused(result).startswith(f"Conv the_Conv: {why}")
+def test_convolutions_that_do_not_fit(refused, onnx_model, why):
+    assert refused(onnx_model).startswith(f"Conv the_Conv: {why}")
 
 
 def test_sums_that_leave_int32(refused):

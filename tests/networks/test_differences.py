@@ -106,10 +106,10 @@ def test_other_differences_stay():
 
 def test_names_of_the_file_are_not_taken():
     """An edge of the file that is called as the product of codes would be."""
-    result = behind("MatMulInteger", (3, 20), weights(20, 9))
-    for n in result.graph.node:
+    onnx_model = behind("MatMulInteger", (3, 20), weights(20, 9))
+    for n in onnx_model.graph.node:
         for names in (n.input, n.output):
             names[:] = ["c.codes" if name == "m" else name for name in names]
-    net = bitsynth.compile(result, isa="avx2")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     x = RNG.normal(size=(3, 20)).astype(F)
     assert same(run(net.graph, {"x": x}), "y", net(x))

@@ -24,13 +24,17 @@ FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qon
 PATTERNS = {"MatMulInteger", "ConvInteger", "Add", "Cast", "Mul", "Sub", "QuantizeLinear", "Clip"}
 
 
-def joints(graph, result):
+def joints(graph, onnx_model):
     """The codes of the network's own edges in a file, as outputs of that."""
     names = [
-        n.output[0] for n in result.graph.node if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
+        n.output[0]
+        for n in onnx_model.graph.node
+        if n.output[0] in graph.edges and n.op_type in ("QuantizeLinear", "Clip")
     ]
     inner = [n for n in names if n not in graph.outputs]
-    result.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner)
+    onnx_model.graph.output.extend(
+        helper.make_tensor_value_info(n, TensorProto.UINT8, graph.edges[n].shape) for n in inner
+    )
     return inner
 
 

@@ -42,9 +42,9 @@ CASES: dict[str, Any] = {
 }
 
 
-def runtime(result, given):
+def runtime(onnx_model, given):
     onnxruntime = pytest.importorskip("onnxruntime")
-    return onnxruntime.InferenceSession(result.SerializeToString()).run(None, given)
+    return onnxruntime.InferenceSession(onnx_model.SerializeToString()).run(None, given)
 
 
 @pytest.mark.parametrize("name", CASES)

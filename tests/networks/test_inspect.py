@@ -106,12 +106,12 @@ def test_what_nodes_become(ended, path):
 
 
 def test_a_page_holds_names_as_text(ended, tmp_path):
-    result, page = two_layers(), tmp_path / "net.html"
+    onnx_model, page = two_layers(), tmp_path / "net.html"
     hostile = "<script>alert(1)</script>"
-    for n in result.graph.node:
+    for n in onnx_model.graph.node:
         n.output[:] = [hostile if name == "c" else name for name in n.output]
         n.input[:] = [hostile if name == "c" else name for name in n.input]
-    (tmp_path / "net.onnx").write_bytes(result.SerializeToString())
+    (tmp_path / "net.onnx").write_bytes(onnx_model.SerializeToString())
     ended(0, "inspect", str(tmp_path / "net.onnx"), "--batch", "1", "--isa", "avx2", "--html", str(page))
     text = page.read_text()
     assert "<script>" not in text

@@ -84,10 +84,10 @@ def test_tables_and_pages_of_such_names(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("name", [LONG, HIDDEN], ids=["long", "hidden"])
 def test_messages_with_such_names(tmp_path, name):
-    edge = relu(name)
-    edge.graph.node[1].input[0] = f"{name}none"
+    onnx_model = relu(name)
+    onnx_model.graph.node[1].input[0] = f"{name}none"
     path = tmp_path / "net.onnx"
-    path.write_bytes(edge.SerializeToString())
+    path.write_bytes(onnx_model.SerializeToString())
     with pytest.raises(SpecError, match="nothing makes its input") as error:
         read(path)
     message = str(error.value)

@@ -31,14 +31,14 @@ def weights(*shape, seed=0, high=9):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_prequantized_patterns_are_read(rng, name):
-    result = PATTERNS[name]
-    shape = tuple(d.dim_value for d in result.graph.input[0].type.tensor_type.shape.dim)
+    onnx_model = PATTERNS[name]
+    shape = tuple(d.dim_value for d in onnx_model.graph.input[0].type.tensor_type.shape.dim)
     x = rng.integers(0, 256, shape).astype(np.uint8)
-    graph = read(result)
+    graph = read(onnx_model)
     assert graph.reference == "onnxruntime"
     assert isinstance(graph.edges["sums"].type, Integers)
     (got,) = run(graph, {"x": x}).outputs()
-    off = abs(got.astype(int) - reference(result, x=x).astype(int)).max()
+    off = abs(got.astype(int) - reference(onnx_model, x=x).astype(int)).max()
     assert off <= ("half" in name)  # functions are rounded once here, step by step there
     assert len(np.unique(got)) > 8
 

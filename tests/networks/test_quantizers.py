@@ -71,9 +71,9 @@ def test_one_signed_bit_is_bipolar(rng):
 
 def test_float_references_compute_what_is_written():
     x = np.full((4, 64), 0.49999997, np.float32)
-    edge = quant(4, rounding_mode="HALF_UP")
-    assert codes(edge, x)[1].max() == 0
-    assert codes(edge, x, reference="onnx")[1].min() == 1
+    onnx_model = quant(4, rounding_mode="HALF_UP")
+    assert codes(onnx_model, x)[1].max() == 0
+    assert codes(onnx_model, x, reference="onnx")[1].min() == 1
 
 
 def test_weights_are_rounded_in_floats(rng):
@@ -82,10 +82,10 @@ def test_weights_are_rounded_in_floats(rng):
         w = np.float32(-87.5) * scale
         if w / scale == -87.5 and Fraction(float(w)) / Fraction(float(scale)) > -87.5:
             break
-    edge = quant(8, scale)
-    edge.graph.input.pop()
-    edge.graph.initializer.append(tensor(np.full((4, 64), w, np.float32), "x"))
-    assert set(read(edge).constants["y"].flat) == {-88}
+    onnx_model = quant(8, scale)
+    onnx_model.graph.input.pop()
+    onnx_model.graph.initializer.append(tensor(np.full((4, 64), w, np.float32), "x"))
+    assert set(read(onnx_model).constants["y"].flat) == {-88}
 
 
 def test_bipolar_quant_gives_signs(rng):

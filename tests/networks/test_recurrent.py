@@ -41,10 +41,10 @@ def close(got, want):
     return np.allclose(got, want, rtol=2e-5, atol=2e-6) and got.shape == want.shape
 
 
-def runtime(result, x):
+def runtime(onnx_model, x):
     """The outputs by ONNX Runtime, which has no layout 1 but all directions."""
     package = pytest.importorskip("onnxruntime")
-    session = package.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = package.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})
 
 

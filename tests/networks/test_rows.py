@@ -143,10 +143,10 @@ def test_products_of_two_axes_stay():
 
 def test_names_of_the_file_are_not_taken():
     """An edge of the file that is called as the rows of another would be."""
-    result = one((2, 5, 12))
-    for n in result.graph.node:
+    onnx_model = one((2, 5, 12))
+    for n in onnx_model.graph.node:
         for names in (n.input, n.output):
             names[:] = ["l.m.rows" if name == "y.q" else name for name in names]
-    net = bitsynth.compile(result, isa="avx2")
+    net = bitsynth.compile(onnx_model, isa="avx2")
     given = {"x": RNG.normal(size=(2, 5, 12)).astype(F)}
     assert same(run(net.graph, given), "y", net(given))

@@ -29,18 +29,18 @@ def network(*nodes, outputs="y", **constants: Any):
     return model([first, *nodes], {"x": SHAPE}, grid | constants, outputs=outputs, opset=13)
 
 
-def same(result, rng, ops):
+def same(onnx_model, rng, ops):
     """The network as it is read has these nodes, and the numbers of ONNX's own reference."""
     from onnx.reference import ReferenceEvaluator
 
-    graph = read(result)
+    graph = read(onnx_model)
     graph.check()
     assert [n.op for n in graph.nodes] == ["quantize", *ops]
     x = (rng.integers(-8, 8, SHAPE) / 4).astype(np.float32)
-    plain = model(list(result.graph.node)[1:], {"q": SHAPE}, opset=13)
-    plain.graph.initializer.extend(result.graph.initializer)
+    plain = model(list(onnx_model.graph.node)[1:], {"q": SHAPE}, opset=13)
+    plain.graph.initializer.extend(onnx_model.graph.initializer)
     del plain.graph.output[:]
-    plain.graph.output.extend(result.graph.output)
+    plain.graph.output.extend(onnx_model.graph.output)
     want = ReferenceEvaluator(plain).run(None, {"q": x})
     for got, array in zip(run(graph, {"x": x}).outputs(), want, strict=True):
         np.testing.assert_array_equal(got, array)

@@ -82,12 +82,12 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any], float]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_codes_give_the_sums_of_their_numbers(monkeypatch, name, reference):
     nodes, x, w, about, most = CASES[name]
-    result, values = dequantized(nodes, x, w, **about)
-    net, size = lowered(monkeypatch, result, reference)
-    numbers, whole = lowered(monkeypatch, result, reference, as_codes=False)
+    onnx_model, values = dequantized(nodes, x, w, **about)
+    net, size = lowered(monkeypatch, onnx_model, reference)
+    numbers, whole = lowered(monkeypatch, onnx_model, reference, as_codes=False)
     np.testing.assert_array_equal(net(values), numbers(values))
     bits, scale = about.get("bits", 4), np.dtype(about.get("scale", np.float32)).itemsize
-    grids = result.graph.initializer[2].dims
+    grids = onnx_model.graph.initializer[2].dims
     file = (np.prod(w) * bits + np.prod(grids) * (8 * scale + bits * about.get("zeros", True))) / 8
     assert size <= most * file
     assert whole > 2 * size

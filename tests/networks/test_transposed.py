@@ -98,10 +98,10 @@ AXES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", AXES)
 def test_onnxruntime_agrees_about(name, rng):
     shape, kernel, how = AXES[name]
-    result = lone(shape, rng.integers(-3, 4, kernel).astype(np.float32), **how)
+    onnx_model = lone(shape, rng.integers(-3, 4, kernel).astype(np.float32), **how)
     x = rng.integers(-8, 8, shape).astype(np.float32)
-    session = pytest.importorskip("onnxruntime").InferenceSession(result.SerializeToString())
-    np.testing.assert_array_equal(run(read(result), {"x": x}).floats("y"), *session.run(None, {"x": x}))
+    session = pytest.importorskip("onnxruntime").InferenceSession(onnx_model.SerializeToString())
+    np.testing.assert_array_equal(run(read(onnx_model), {"x": x}).floats("y"), *session.run(None, {"x": x}))
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

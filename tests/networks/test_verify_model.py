@@ -31,8 +31,8 @@ def dense(more=0):
     return model(nodes, {"x": (1, 4)}, numbers | weights)
 
 
-def saved(result, path):
-    path.write_bytes(result.SerializeToString())
+def saved(onnx_model, path):
+    path.write_bytes(onnx_model.SerializeToString())
     return path
 
 

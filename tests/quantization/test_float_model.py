@@ -48,9 +48,9 @@ def test_numbers_of_outputs_stay_in_floats():
     ]
     rng = np.random.default_rng(5)
     values = {"w": rng.normal(size=(4, 6)), "v": rng.normal(size=(6, 2))}
-    result = float_network(nodes, {"x": (1, 4), "c": (1, 6)}, values, outputs="y s")
-    result.graph.initializer.append(tensor(np.array([0], np.int64), "axes"))
-    network = FloatModel(result)
+    onnx_model = float_network(nodes, {"x": (1, 4), "c": (1, 6)}, values, outputs="y s")
+    onnx_model.graph.initializer.append(tensor(np.array([0], np.int64), "axes"))
+    network = FloatModel(onnx_model)
     assert network.searched_edges == ("r",)
     assert set(network.other_edges) == {"x", "c"}
 

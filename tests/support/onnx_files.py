@@ -67,9 +67,9 @@ def quant(bits: float, scale: Any = 1.0, zero: Any = 0.0, **attributes: Any) -> 
     )
 
 
-def parsed(result: Any) -> Any:
+def parsed(onnx_model: Any) -> Any:
     """The model as a file would have it."""
-    return onnx.load_model_from_string(result.SerializeToString())
+    return onnx.load_model_from_string(onnx_model.SerializeToString())
 
 
 def small(shape: tuple[Any, ...] = (1, 3, 6, 6)) -> Any:
