@@ -87,6 +87,7 @@ def test_kernels_of_a_library_are_proved_and_the_rest_of_its_code_is_counted(fol
     assert "net_objects.json" not in shown, "it is no further file"
 
 
+@pytest.mark.slow
 def test_a_record_that_no_longer_fits_is_named(folder, ended):
     path = folder / "build" / "libnet.a"
     ended(0, "verify", str(folder), "--object", str(path))
@@ -103,6 +104,7 @@ def test_a_record_that_no_longer_fits_is_named(folder, ended):
     assert "is no record of machine code" in ended(2, "verify", str(folder), "--no-z3")[1]
 
 
+@pytest.mark.slow
 def test_a_path_in_a_record_may_be_any_text(folder, ended):
     ended(0, "verify", str(folder), "--object", str(folder / "build" / "libnet.a"))
     path = folder / "net_objects.json"
