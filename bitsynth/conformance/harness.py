@@ -73,9 +73,13 @@ def captures(
 ) -> tuple[str, Iterator[Capture]]:
     """Return a description of compiler and machine, and their results in batches, by form and immediate.
 
+    Without forms there is nothing to describe: both are empty.
+
     Refuted if a processor runs the forms, and a probe of theirs says that it cannot.
     """
     groups = [(group, _start_runner(isa, group)) for group in compile_libraries(isa, forms, compiler)]
+    if not groups:
+        return "", iter(())
     by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
     by += f", in a system run by {emulator}" if (emulator := here().emulator) else ""
     return by, chain.from_iterable(_run_all(group, runner) for group, runner in groups)

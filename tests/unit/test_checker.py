@@ -13,6 +13,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
 from bitsynth.kernel.in_order.halves import half_loads
 from bitsynth.kernel.inputs import Build, Table
+from bitsynth.kernel.program import MATRIX
 from bitsynth.kernel.straight_line import sign_shift
 from bitsynth.proof import checker, matmul
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
@@ -44,7 +45,8 @@ def assert_composed(found, stored):
     kinds = [x.partition(":")[0] for x in lemmas]
     passes = [f"pass {i}" for i, p in enumerate(found.passes) for _ in range(2 + len(p.loops))]
     tables = ["table"] if found.build else []
-    assert kinds == ["memory", *tables, *passes, "bit", "padding", "loop", "encoding"]
+    matrices = ["matrices"] if found.order == MATRIX else []
+    assert kinds == ["memory", *matrices, *tables, *passes, "bit", "padding", "loop", "encoding"]
     assert lemmas == stored
 
 

@@ -37,7 +37,7 @@ def test_flushes_of_all_that_ships_add_the_multiple(isa):
     for path in sorted(paths.shipped_kernels().glob(f"{isa}/*/bs_mm_*.json")):
         multiples.make_checked_multiple(MATMUL.read(Path(path)).kernel, 1)
         checked += 1
-    assert checked > 20
+    assert checked > (1 if load(isa).table.matrices else 20)
 
 
 def without_a_line(isa, found, doublings, *, line):
