@@ -215,7 +215,8 @@ def cheapest_flush(
             ceiling = min(ceiling, goal[0])
         # or apply one more level, if the write-back behind it may still cost less than the ceiling, and if the levels
         # that are left can add up all lanes of a column.
-        if _count_held(sig) <= columns * largest_sum(isa) ** (POST - len(levels)):
+        left = POST - len(levels)
+        if left > 0 and _count_held(sig) <= columns * largest_sum(isa) ** left:
             for move in all_moves(isa):
                 higher = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
                 if higher + least < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
