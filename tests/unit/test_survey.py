@@ -51,6 +51,18 @@ def test_a_cell_without_kernels():
     assert made(cell, int8=baseline(8)).winner(cell) == ("int8", 16.0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_win(method, capsys, tmp_path):
+    width_map = made(Cell(1, 1, (plan(method, 4.0),)))
+    winners.show(width_map)
+    assert f"{method} 4.00" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    from bitsynth.bench.plots.survey import draw
+
+    draw([width_map], tmp_path / "map")
+    assert (tmp_path / "map.svg").exists()
+
+
 def test_what_a_scoreboard_predicts_is_behind_a_slash():
     cell = Cell(1, 1, (replace(plan("lookup", 4.0), scoreboard=4.58),))
     assert winners.winner(made(cell), cell) == "lookup 4.00 / 4.58"

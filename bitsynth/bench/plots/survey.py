@@ -18,6 +18,7 @@ _COLORS = {
     "multiply": "#f0c05a",
     "fip": "#e6d36a",
     "dot": "#d9a0c0",
+    "matrix": "#b07aa1",
     INT8: "#d0d0d0",
 }
 

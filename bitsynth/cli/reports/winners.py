@@ -22,6 +22,7 @@ STYLES = {
     "multiply": "yellow",
     "fip": "bright_yellow",
     "dot": "magenta",
+    "matrix": "bright_magenta",
     INT8: "reverse",
 }
 
