@@ -19,6 +19,7 @@ def call_external(name: str, processor: CodeProcessor) -> int:
     registers, memory = processor.registers, processor.memory
     target, second, size = (processor.argument(k) for k in range(3))
     to, count = registers.require_known(target), registers.require_known(size)
+    memory.require_within(count)
     if name == "memset":
         memory.set_bytes(to, registers.lowest(second, 1).data * count)
         return to

@@ -165,6 +165,12 @@ class CallMemory:
                 self.written[at] = byte
             self.stored_at[at] = self.at
 
+    def require_within(self, *counts: int) -> None:
+        """Raise OutOfPlace for a count above the bytes of all arrays, before a list of that many bytes or rows is made."""
+        most = sum(array.size for array in self.arrays)
+        if (largest := max(counts, default=0)) > most:
+            raise OutOfPlace(f"a call is about {largest} bytes or rows, and all arrays have {most} bytes")
+
     def _array(self, address: int, size: int, access: str) -> MemoryPlace:
         for k, array in enumerate(self.arrays):
             if array.start <= address and address + size <= array.start + array.size:

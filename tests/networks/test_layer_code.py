@@ -380,6 +380,23 @@ def test_a_wrong_runtime_of_depthwise_layers_is_refused(depthwise, tmp_path, wha
     assert shown.verdict == "refused", shown
 
 
+SENSELESS_COUNTS = {
+    "no steps": ("        d->steps,\n        s->pointers", "        0 * d->steps,\n        s->pointers"),
+    "no units": ("d->padded / l->depthwise->unit,", "0 * d->padded,"),
+    "pixels beyond memory": ("l->depthwise->run(\n", "l->depthwise->run(((size_t)1 << 40) +\n"),
+    "bytes beyond memory": ("    l->depthwise->run(\n", "    memset(s, 0, (size_t)1 << 40);\n    l->depthwise->run(\n"),
+}
+"""Changes of calls to counts that no layer has: nothing as large is made before it is refused."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", SENSELESS_COUNTS)
+def test_senseless_counts_are_a_verdict(depthwise, tmp_path, what):
+    old, new = SENSELESS_COUNTS[what]
+    shown = verdict_of_changed(depthwise, tmp_path, "bs_depthwise.c", old, new, "plain", depthwise_text_of("avx2"))
+    assert shown.verdict in ("refused", "not understood"), shown
+
+
 def test_columns_are_decoded_as_they_were_packed():
     """Of each kernel that ships, for any codes."""
     rng = np.random.default_rng(0)

@@ -229,6 +229,8 @@ class StepCall:
         memory, stack = self.processor.memory, self.processor.registers.general[self.processor.registers.table.stack]
         assert isinstance(memory, StepMemory)
         assert isinstance(stack, int)
+        if memory.accesses is not None:
+            raise NotShown("a task of the pool runs tasks")
         tasks = list[TaskAccesses]()
         for index in range(count):
             memory.accesses = []
@@ -276,6 +278,7 @@ class StepCall:
         """Pack rows: read their codes, and write packed bytes and terms, each with a name."""
         memory = self.processor.memory
         count, k, codes, apart, readable, packed, packed_apart, terms = map(self.number, range(8))
+        memory.require_within(count, k)
         size = -(-k // shape.k_step) * shape.row_bytes
         memory.bytes_at(codes, readable)
         written = [(packed + row * packed_apart, size + shape.slack) for row in range(count)]
@@ -329,6 +332,7 @@ class StepCall:
         """Compute tiles: read weights, rows and their terms; write accumulators, each with a name."""
         memory = self.processor.memory
         tiles, segments, steps, pointers, weights, start, terms, sums, apart = map(self.number, range(9))
+        memory.require_within(tiles, segments, steps)
         width = tiles * shape.columns
         self.require_multiple(pointers, WORD, "the rows' addresses")
         self.require_multiple(weights, WORD, "weights")
@@ -380,6 +384,7 @@ class StepCall:
         constants, shared, rows, columns, sums, apart, of_row, other, other_apart, to, to_apart = map(
             self.number, range(11)
         )
+        memory.require_within(rows, columns)
         if columns % shape.unit:
             raise WrongCall(f"a program for {shape.unit} columns at a time is called for {columns}")
         self.require_multiple(sums, INT32_BYTES, "accumulators")

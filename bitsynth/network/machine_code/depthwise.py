@@ -71,6 +71,7 @@ def _multiply(call: StepCall, kernel: DepthwiseFunction) -> None:
     """Compute sums: read activations, weights and numbers of channels; write sums, each with a name."""
     memory, program = call.processor.memory, kernel.program
     pixels, units, steps, pointers, apart, weights, start, sums, ldc = map(call.number, range(9))
+    memory.require_within(pixels, units, steps)
     width, taps = units * program.unit, steps * program.taps
     call.require_multiple(pointers, WORD, "the taps' addresses")
     call.require_multiple(start, INT32_BYTES, "numbers of channels")
@@ -111,7 +112,7 @@ def _weights_of_taps(kernel: DepthwiseFunction, stored: IntegerArray, units: int
     program = kernel.program
     places = np.array(program.weights).reshape(-1)
     of_steps = np.empty((units, steps, len(places)), np.int64)
-    of_steps[..., places] = stored.reshape(units, steps, -1)
+    of_steps[..., places] = stored.reshape(units, steps, len(places))
     by_tap = of_steps.reshape(units, steps, program.taps, program.unit).transpose(1, 2, 0, 3)
     return by_tap.reshape(steps * program.taps, units * program.unit)
 
