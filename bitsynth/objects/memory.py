@@ -166,7 +166,7 @@ class CallMemory:
             self.stored_at[at] = self.at
 
     def require_within(self, *counts: int) -> None:
-        """Raise OutOfPlace for a count above the bytes of all arrays, before a list of that many bytes or rows is made."""
+        """Raise OutOfPlace for a count above the bytes of all arrays, before a list of so many items is made."""
         most = sum(array.size for array in self.arrays)
         if (largest := max(counts, default=0)) > most:
             raise OutOfPlace(f"a call is about {largest} bytes or rows, and all arrays have {most} bytes")
