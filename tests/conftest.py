@@ -27,7 +27,7 @@ ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SK
 FOREIGN = re.compile(r"code needs an? \w+ processor; this one is")
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
-WHOLE_SUITE, MAX_CASES = 5000, 3
+WHOLE_SUITE, MAX_CASES = 5000, 2
 """Tests from which on a run is one of the whole suite, and the cases of a test that its fast half has."""
 
 
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave `MAX_CASES` of a test with more cases in the fast run of the whole suite; mark the others slow.
 
-    They are spread over all cases, the first and the last among them: 3 of 50 are 0, 24 and 49. A choice of
+    They are spread over all cases, the first and the last among them: 2 of 50 are 0 and 49. A choice of
     files or tests runs all of its cases.
     """
     if len(items) < WHOLE_SUITE:
