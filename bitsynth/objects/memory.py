@@ -166,10 +166,10 @@ class CallMemory:
             self.stored_at[at] = self.at
 
     def require_within(self, *counts: int) -> None:
-        """Raise OutOfPlace for a count above the bytes of all arrays, before a list of so many items is made."""
+        """Raise OutOfPlace if a count is above the bytes of all arrays: callers make lists of that length next."""
         most = sum(array.size for array in self.arrays)
         if (largest := max(counts, default=0)) > most:
-            raise OutOfPlace(f"a call is about {largest} bytes or rows, and all arrays have {most} bytes")
+            raise OutOfPlace(f"a call has a count of {largest}, and all arrays together have {most} bytes")
 
     def _array(self, address: int, size: int, access: str) -> MemoryPlace:
         for k, array in enumerate(self.arrays):
